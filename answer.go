@@ -1,0 +1,232 @@
+package samekey
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// answer is what a call ends with, for one caller or for several.
+type answer struct {
+	head      *http.Response // status, protocol, header; nil: there is only an error
+	body      []byte
+	truncated bool          // body is all there is of a longer one
+	rest      io.ReadCloser // what follows body; for the caller that made the call
+	err       error
+	info      Info
+	handover  *handover // an anonymous success
+}
+
+// newAnswer is the last attempt's answer; it takes over what of its body is still to come.
+func (k *call) newAnswer(s State) *answer {
+	a := &answer{head: k.last.Resp, body: k.last.Body, info: k.info(s)}
+	if k.last.Rest != nil {
+		k.streams = true
+		a.rest = &rest{ReadCloser: k.last.Rest, end: func() { k.unhook(); k.cancel(nil) }}
+		k.last.Rest = nil
+	}
+	return a
+}
+
+// rest is a body that streams after its call has ended.
+type rest struct {
+	io.ReadCloser
+	end func()
+}
+
+func (r *rest) Close() error {
+	err := r.ReadCloser.Close()
+	r.end()
+	return err
+}
+
+func (k *call) info(s State) Info {
+	i := Info{
+		Ref: k.rec.Ref, Key: k.rec.Key, Endpoint: k.plan.pattern, State: s, Attempts: k.rec.Progress.Attempts, Sends: k.sends,
+		Replayed: k.last.replayed,
+	}
+	switch {
+	case k.last.replayed:
+		i.Source = Replay
+	case k.n == 0:
+		i.Source = Local
+	}
+	return i
+}
+
+// refused is the answer to a call that ended before it was one.
+func refused(call Call, err error) *answer {
+	return &answer{err: err, info: Info{Ref: call.Ref, Key: call.Key, Endpoint: call.Endpoint, Attempts: call.Attempts, Source: Local}}
+}
+
+func (a *answer) infoFor(first bool) Info {
+	i := a.info
+	if !first {
+		i.Source = Shared
+	}
+	return i
+}
+
+// response makes one caller's response. Header and body are its own.
+func (a *answer) response(req *http.Request, first bool) *http.Response {
+	resp := *a.head
+	resp.Header, resp.Trailer, resp.TransferEncoding = a.head.Header.Clone(), a.head.Trailer.Clone(), nil
+	resp.Request = req.WithContext(context.WithValue(req.Context(), resultKey{}, &result{info: a.infoFor(first), err: a.err}))
+	switch {
+	case a.rest != nil && first:
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(a.body), a.rest), a.rest}
+	case a.rest != nil || a.truncated:
+		resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(a.body), cut{}))
+	case len(a.body) == 0:
+		resp.Body, resp.ContentLength = http.NoBody, 0
+	default:
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(a.body)), int64(len(a.body))
+	}
+	if a.handover != nil {
+		resp.Body = &handedOver{ReadCloser: resp.Body, h: a.handover}
+	}
+	return &resp
+}
+
+// drop ends what nobody gets.
+func (a *answer) drop() {
+	if a.rest != nil {
+		_ = a.rest.Close()
+	}
+}
+
+// cut ends a body of which only a part was kept.
+type cut struct{}
+
+func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// handover is an anonymous success on its way to the caller. Nobody can ask for it again by name, so that it stays
+// pending until the caller has read it to its end, or closed it.
+type handover struct {
+	c      *core
+	store  persist.Store
+	claim  persist.Claim
+	answer persist.Answer
+	told   func(error)
+	once   sync.Once
+}
+
+// handOver takes the claim over from the call.
+func (k *call) handOver() *handover {
+	a := k.toKeep(Succeeded, false)
+	a.Header, a.Body = nil, nil // the operation leaves the store with it
+	h := &handover{c: k.core, store: k.store, claim: k.claim, answer: a, told: func(err error) {
+		if err != nil {
+			k.storeFailed(err)
+			return
+		}
+		k.observe(Event{Step: StepSettled, State: Succeeded, Status: a.Status})
+	}}
+	k.claim = persist.Claim{}
+	k.mu.Lock()
+	k.open[h] = struct{}{}
+	k.mu.Unlock()
+	return h
+}
+
+// done settles, the first time.
+func (h *handover) done() {
+	h.end(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+		defer cancel()
+		h.told(h.store.Settle(ctx, h.claim, h.answer))
+	})
+}
+
+// release leaves the operation pending.
+func (h *handover) release(ctx context.Context) {
+	h.end(func() {
+		if err := h.store.Release(ctx, h.claim); err != nil {
+			h.told(err)
+		}
+	})
+}
+
+func (h *handover) end(f func()) {
+	h.once.Do(func() {
+		f()
+		h.c.mu.Lock()
+		delete(h.c.open, h)
+		h.c.mu.Unlock()
+	})
+}
+
+// handedOver tells when the caller has the body.
+type handedOver struct {
+	io.ReadCloser
+	h *handover
+}
+
+func (b *handedOver) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.h.done()
+	}
+	return n, err
+}
+
+func (b *handedOver) Close() error {
+	err := b.ReadCloser.Close()
+	b.h.done()
+	return err
+}
+
+// local answers from the store's record: nothing is sent.
+func (k *call) local() *answer {
+	kept := k.rec.Answer
+	k.last.Resp = &http.Response{
+		Status: strconv.Itoa(kept.Status) + " " + http.StatusText(kept.Status), StatusCode: kept.Status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: kept.Header, ContentLength: int64(len(kept.Body)),
+	}
+	if k.last.Resp.Header == nil {
+		k.last.Resp.Header = http.Header{}
+	}
+	k.last.Body = kept.Body
+	k.last.meaning = k.plan.judgeAnswer(k.last.Resp, kept.Body)
+	a := k.newAnswer(kept.State)
+	a.truncated, a.info.Source = kept.Truncated, Local
+	if kept.Truncated {
+		a.head.ContentLength = -1
+	}
+	if kept.State == Conflicted {
+		e := &ConflictError{Call: k.call(), Reply: *k.last.reply(), Reason: k.last.reason, Link: k.last.link}
+		e.MaybeSent, e.Ambiguous = true, strings.HasSuffix(kept.Reason, ambiguousNote)
+		a.err = e
+	}
+	k.outcome(kept.State, a.err)
+	return a
+}
+
+// remember keeps a conflict that could not be written down, so that no loop of this process sends it again.
+func (c *core) remember(ref Ref, a *answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conflicts[ref] = a
+}
+
+func (c *core) remembered(ref Ref) *answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conflicts[ref]
+}
+
+// forget is for the calls that may move a conflict.
+func (c *core) forget(ref Ref) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conflicts, ref)
+}

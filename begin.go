@@ -1,0 +1,280 @@
+package samekey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// call is one run of one command: by Do, Resume or Recover.
+type call struct {
+	*core
+	plan     *plan
+	cmd      *command
+	ctx      context.Context // the caller's, ended by Close too
+	cancel   context.CancelCauseFunc
+	unhook   func() bool
+	deadline func() (time.Time, bool) // of whoever waits
+	start    time.Time
+	entered  bool // counted by Close
+	mode     mode
+	owed     bool // a handler is to get the answer
+
+	store persist.Store
+	rec   persist.Record
+	claim persist.Claim // zero: not ours, or given back
+	age   keyAge
+	// prior: an attempt, of whatever process, may have reached the server before the last one. fresh: the store has
+	// said that nothing was sent under this ID before, or the ID is no name.
+	prior, fresh bool
+	marked       bool // the next attempt's mark is durable already
+	n, sends     int  // attempts and physical sends of this call
+	hop          string
+	streams      bool
+	prepared     *http.Request
+	last         attempt
+	refused      error // why an attempt was not begun
+	end          error // what broke the attempts off: context, Close, store; nil if the last attempt's row holds
+	limit        error // what kept the last attempt from being repeated
+	wait         time.Duration
+	advised      time.Time // the server's Retry-After
+	final        *persist.Answer
+}
+
+// mode is who makes a call. What would remove a record leaves it pending in modeRecover.
+type mode uint8
+
+const (
+	modeDo mode = iota
+	modeResume
+	modeRecover
+)
+
+// newCall makes a call; leave gives back what it holds.
+func (c *core) newCall(ctx context.Context, cmd *command, deadline func() (time.Time, bool)) *call {
+	k := &call{core: c, plan: cmd.plan, cmd: cmd, deadline: deadline, start: time.Now(), rec: cmd.rec, store: c.cfg.Store}
+	if cmd.plan.Persist == PersistNone {
+		k.store = noStore{}
+	}
+	k.fresh = !cmd.named
+	k.entered = c.enter()
+	k.ctx, k.cancel = context.WithCancelCause(ctx)
+	k.unhook = context.AfterFunc(c.ctx, func() { k.cancel(ErrClosed) })
+	return k
+}
+
+// leave ends the call, whatever became of it: a claim that was not settled is given back, also after a panic in a hook.
+func (k *call) leave() {
+	k.release()
+	if !k.streams { // a body that still streams needs the context, and ends it when it is closed
+		k.unhook()
+		k.cancel(nil)
+	}
+	if k.entered {
+		k.calls.Done()
+	}
+}
+
+// begin makes key and request durable, the first attempt's mark with them. It returns the answer of an operation that
+// needs no network or may not have any, nil if there is something to send.
+func (k *call) begin() *answer {
+	if !k.entered {
+		return k.notSent(ErrClosed)
+	}
+	if a := k.remembered(k.rec.Ref); a != nil {
+		return a
+	}
+	if err := k.ended(); err != nil {
+		return k.notSent(err)
+	}
+	rec := k.rec
+	now := time.Now()
+	rec.Progress.Attempts, rec.Progress.Seen = 1, now
+	if rec.Progress.FirstSent.IsZero() {
+		rec.Progress.FirstSent = now
+	}
+	k.observe(Event{Step: StepBegin})
+	e, err := k.store.Begin(k.ctx, rec)
+	if err != nil {
+		return k.beginFailed(err)
+	}
+	k.claim = e.Claim
+	k.observe(Event{Step: StepBegun, State: e.State(), Elapsed: time.Since(now)})
+	if e.New {
+		k.rec, k.fresh, k.prior = rec, true, k.cmd.foreign
+		return k.send()
+	}
+	return k.known(e)
+}
+
+// send readies the first attempt of an operation whose mark is durable.
+func (k *call) send() *answer {
+	k.marked, k.age = true, newKeyAge(k.rec.Progress, time.Now())
+	if at, is := k.expired(0); is { // a derived key that was issued long ago, and may have been sent from elsewhere
+		e := &ExpiredError{Call: k.call(), Expired: at}
+		if err := k.write(persist.Answer{State: Abandoned, Reason: "expired before it was sent"}, e); err != nil {
+			return k.unknown(err)
+		}
+		return &answer{err: e, info: k.info(Abandoned)}
+	}
+	if k.plan.budget != nil {
+		k.plan.budget.request()
+	}
+	return nil
+}
+
+// beginFailed refuses the command. The store withdraws what it could not record, or says that it cannot.
+func (k *call) beginFailed(err error) *answer {
+	own, _ := errors.AsType[*persist.Error](err)
+	maybe := own != nil && own.Maybe
+	if ended := k.ended(); ended != nil && !maybe {
+		return k.notSent(ended)
+	}
+	k.storeFailed(err)
+	return k.failed(&StoreError{Call: k.call(), MayBeRecorded: maybe, Err: err})
+}
+
+// known answers for an operation that the store knew already.
+func (k *call) known(e persist.Entry) *answer {
+	k.fresh, k.prior = false, true
+	rec := &e.Record
+	state, same := rec.State(), k.cmd.sameAs(rec)
+	switch {
+	case state == Pending && e.Claim.Token == 0:
+		k.rec.Key, k.rec.Progress = rec.Key, rec.Progress
+		return k.failed(&BusyError{Call: k.call()})
+	case rec.Tombstone() || state == Abandoned:
+		k.rec.Key = rec.Key
+		return k.failed(&ExpiredError{Call: k.call(), Expired: rec.Answer.KeepBody, Past: state, Reason: rec.Answer.Reason})
+	case state == Rejected && !same && k.cmd.rec.Key != rec.Key: // an adopted key cannot serve another payload
+		return k.newIntent()
+	case !same:
+		k.rec.Key, k.rec.Progress = rec.Key, rec.Progress
+		return k.failed(&MismatchError{Call: k.call()})
+	case state == Pending:
+		k.rec = *rec
+		return k.takeOver()
+	}
+	k.rec = *rec
+	return k.local()
+}
+
+// takeOver goes on with a pending operation that nobody owned: its own key and bytes, the live request's credentials.
+func (k *call) takeOver() *answer {
+	now := time.Now()
+	k.age, k.prior = newKeyAge(k.rec.Progress, now), k.rec.Progress.Attempts > 0 || k.cmd.foreign
+	if k.rec.Body != nil {
+		k.cmd.body = k.rec.Body
+	}
+	k.cmd.resumed = true
+	if con := k.plan.contract; con.keyed() && len(k.rec.Header[con.Carrier.name]) == 0 { // recorded under another carrier
+		k.rec.Header = con.placedIn(k.rec.Header, k.rec.Key)
+	}
+	if at, is := k.expired(0); is && !k.rec.Progress.FirstSent.IsZero() {
+		if k.plan.OnExpiry == NewKey && k.mode == modeDo && k.cmd.rec.Key != k.rec.Key {
+			return k.replace()
+		}
+		return k.surface(&ExpiredError{Call: k.call(), Expired: at})
+	}
+	switch {
+	case k.rec.Progress.Parked && k.mode == modeDo:
+		return k.unknown(ErrParked)
+	case !k.plan.contract.repeatable() && k.prior:
+		return k.unknown(ErrNoKeyAtServer)
+	}
+	if k.plan.budget != nil {
+		k.plan.budget.request()
+	}
+	return nil
+}
+
+// newIntent takes the name of a rejected operation for another payload, under a new key.
+func (k *call) newIntent() *answer {
+	e, err := k.store.Claim(k.ctx, k.rec.Ref)
+	switch {
+	case errors.Is(err, persist.ErrBusy):
+		return k.failed(&BusyError{Call: k.call()})
+	case err != nil:
+		return k.beginFailed(fmt.Errorf("claiming a rejected operation for a new intent: %w", err))
+	}
+	k.claim = e.Claim
+	if e.State() != Rejected { // another process was quicker
+		return k.known(e)
+	}
+	return k.replace()
+}
+
+// replace puts this call's request and new key in the place of the stored ones.
+func (k *call) replace() *answer {
+	rec := k.cmd.rec
+	now := time.Now()
+	rec.Progress.Attempts, rec.Progress.Seen, rec.Progress.FirstSent = 1, now, now
+	if err := k.store.Replace(k.ctx, k.claim, rec); err != nil {
+		return k.beginFailed(err)
+	}
+	k.rec, k.fresh, k.prior = rec, true, false
+	k.cmd.body, k.cmd.resumed = rec.Body, false
+	return k.send()
+}
+
+// release gives the claim back and leaves the operation as it is.
+func (k *call) release() {
+	if k.claim.Token == 0 {
+		return
+	}
+	ctx, cancel := k.lastWord()
+	defer cancel()
+	if err := k.store.Release(ctx, k.claim); err != nil {
+		k.storeFailed(err)
+	}
+	k.claim = persist.Claim{}
+}
+
+// settleTimeout bounds what is still written once a call has ended.
+const settleTimeout = 10 * time.Second
+
+// lastWord is the context of what is written whatever the caller's context says.
+func (k *call) lastWord() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(k.ctx), settleTimeout)
+}
+
+// call is what errors say of k.
+func (k *call) call() Call {
+	c := k.cmd.call()
+	c.Key, c.Attempts = k.rec.Key, k.rec.Progress.Attempts
+	c.fresh, c.MaybeSent = k.fresh, k.prior
+	return c
+}
+
+// call is what errors before the store say of cmd.
+func (cmd *command) call() Call {
+	return Call{
+		Ref: cmd.rec.Ref, Key: cmd.rec.Key, Method: cmd.rec.Method, URL: bareURL(cmd.rec.Target), Endpoint: cmd.plan.pattern,
+		fresh: !cmd.named,
+	}
+}
+
+func (k *call) observe(e Event) {
+	if k.observer == nil {
+		return
+	}
+	e.Time, e.Ref, e.Key, e.Method, e.Endpoint = time.Now(), k.rec.Ref, k.rec.Key, k.rec.Method, k.plan.pattern
+	e.Durable, e.Recovery, e.Attempt = k.plan.Persist != PersistNone, k.mode != modeDo, k.rec.Progress.Attempts
+	k.observer(k.ctx, e)
+}
+
+func (k *call) storeFailed(err error) { k.observe(Event{Step: StepStoreError, Err: err}) }
+
+// noStore stands in where the policy keeps nothing.
+type noStore struct{ persist.Store }
+
+func (noStore) Begin(_ context.Context, r persist.Record) (persist.Entry, error) {
+	return persist.Entry{Record: r, Claim: persist.Claim{Ref: r.Ref, Token: 1}, New: true}, nil
+}
+func (noStore) Mark(context.Context, persist.Claim, persist.Progress) error { return nil }
+func (noStore) Settle(context.Context, persist.Claim, persist.Answer) error { return nil }
+func (noStore) Release(context.Context, persist.Claim) error                { return nil }

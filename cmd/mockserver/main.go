@@ -1,0 +1,115 @@
+// Command mockserver is an HTTP API with idempotency keys that misbehaves on demand, for tests of clients in any
+// language. Run it with -h.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/samekey/samekey/mockserver"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "mockserver:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// run serves until ctx ends. The first line on out is where.
+func run(ctx context.Context, args []string, out, errOut io.Writer) error {
+	fs := flag.NewFlagSet("mockserver", flag.ContinueOnError)
+	fs.SetOutput(errOut)
+	fs.Usage = func() { usage(fs) }
+	addr := fs.String("addr", "127.0.0.1:8099", "host:port to listen on; port 0 takes a free one")
+	profile := fs.String("profile", "default", "how keys are answered: "+strings.Join(mockserver.ProfileNames(), ", ")+
+		", or a .json file")
+	faults := fs.String("faults", "", "JSON file of faults to begin with")
+	seed := fs.Uint64("seed", 1, "decides which requests a fault with a share strikes")
+	ttl := fs.Duration("ttl", 0, "how long a key is remembered, such as 24h; 0 is the profile's, -1s for ever")
+	operation := fs.String("operation", "orderRef", "member of a JSON body, or a JSON pointer, that names the one operation a request serves")
+	require := fs.Bool("require", false, "refuse commands without a key")
+	async := fs.Duration("async", time.Second, "how long an operation accepted with 202 takes; -1s until POST /_mock/operations/{id}")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q; see -h", fs.Arg(0))
+	}
+	p, err := loadProfile(*profile)
+	if err != nil {
+		return err
+	}
+	p.Require = p.Require || *require
+	eng := mockserver.New(mockserver.Config{Profile: p, TTL: *ttl, Seed: *seed, AsyncAfter: *async,
+		OperationOf: mockserver.Member(*operation)})
+	if err := loadFaults(eng, *faults); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", *addr)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "listening on http://%s\n", l.Addr())
+	srv := eng.HTTPServer()
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	eng.Close() // ends stalls, which would outlast the grace
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := srv.Shutdown(grace); err != nil {
+		_ = srv.Close()
+	}
+	t := eng.Totals()
+	fmt.Fprintf(out, "stopped after %d requests, %d effects, %d duplicates\n", t.Requests, t.Effects, t.Duplicates)
+	return nil
+}
+
+func loadProfile(name string) (mockserver.Profile, error) {
+	if !strings.HasSuffix(name, ".json") {
+		return mockserver.ProfileByName(name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return mockserver.Profile{}, err
+	}
+	defer f.Close()
+	return mockserver.ReadProfile(f)
+}
+
+func loadFaults(eng *mockserver.Engine, name string) error {
+	if name == "" {
+		return nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	list, err := mockserver.ReadFaults(f)
+	if err == nil {
+		err = eng.SetFaults(list...)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+// Package flight shares one call among all who ask for the same thing at the same time. Unlike singleflight the call
+// has a life of its own: it goes on while anyone waits, ends when the last one leaves, and stays in the table until it
+// has ended, so that two calls for one key never overlap.
+package flight
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// ErrLeft is returned to a caller whose context ended while the call went on for others.
+var ErrLeft = errors.New("flight: left while the call goes on for others")
+
+// Group is a table of calls; its zero value is empty. It is safe for concurrent use.
+type Group[K comparable, V any] struct {
+	// Orphan is told of a result whose maker left before it was there. May be nil.
+	Orphan func(V)
+
+	mu    sync.Mutex
+	calls map[K]*Call[V]
+}
+
+// Call is one call under way.
+type Call[V any] struct {
+	// Data is what the first caller gave, for those who join to look at.
+	Data any
+
+	mu      *sync.Mutex
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+	val     V
+	panic   any // what run panicked with, for every caller to panic with
+	waiting map[*waiter]struct{}
+	ending  bool // the last waiter left
+	ended   bool // nobody can leave any more
+}
+
+type waiter struct{ deadline time.Time } // zero: none
+
+// Deadline returns the latest time that anyone waits until; false if somebody waits without end.
+func (c *Call[V]) Deadline() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var last time.Time
+	for w := range c.waiting {
+		if w.deadline.IsZero() {
+			return time.Time{}, false
+		}
+		if w.deadline.After(last) {
+			last = w.deadline
+		}
+	}
+	return last, !last.IsZero()
+}
+
+// Do joins the call under key or makes it with run, in a goroutine of its own under the first caller's values but not
+// its end. join may refuse to share a call that it looked at. The result is run's; first tells who made the call. An
+// error is join's, ErrLeft, or the context's while it waited for an ending call to be gone.
+//
+// The last caller whose context ends ends run's with the same cause, waits until run has returned, and gets its result.
+func (g *Group[K, V]) Do(ctx context.Context, key K, data any, join func(data any) error, run func(ctx context.Context, c *Call[V]) V) (v V, first bool, err error) {
+	w := &waiter{}
+	w.deadline, _ = ctx.Deadline()
+	for {
+		g.mu.Lock()
+		c := g.calls[key]
+		if c == nil {
+			c = g.start(ctx, key, data, w, run)
+			g.mu.Unlock()
+			v, err = c.wait(ctx, w)
+			return v, true, err
+		}
+		if !c.ending {
+			if err := join(c.Data); err != nil {
+				g.mu.Unlock()
+				return v, false, err
+			}
+			c.waiting[w] = struct{}{}
+			g.mu.Unlock()
+			v, err = c.wait(ctx, w)
+			return v, false, err
+		}
+		g.mu.Unlock()
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return v, false, ctx.Err()
+		}
+	}
+}
+
+// start needs g.mu.
+func (g *Group[K, V]) start(ctx context.Context, key K, data any, w *waiter, run func(context.Context, *Call[V]) V) *Call[V] {
+	fctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	c := &Call[V]{Data: data, mu: &g.mu, cancel: cancel, done: make(chan struct{}), waiting: map[*waiter]struct{}{w: {}}}
+	if g.calls == nil {
+		g.calls = make(map[K]*Call[V])
+	}
+	g.calls[key] = c
+	go func() {
+		defer func() {
+			c.panic = recover() // a caller may be able to contain it, this goroutine cannot
+			g.mu.Lock()
+			delete(g.calls, key)
+			c.ended = true
+			_, made := c.waiting[w]
+			g.mu.Unlock()
+			if !made && !c.ending && g.Orphan != nil && c.panic == nil {
+				g.Orphan(c.val)
+			}
+			close(c.done)
+		}()
+		c.val = run(fctx, c)
+	}()
+	return c
+}
+
+func (c *Call[V]) result() V {
+	if c.panic != nil {
+		panic(c.panic)
+	}
+	return c.val
+}
+
+func (c *Call[V]) wait(ctx context.Context, w *waiter) (v V, err error) {
+	select {
+	case <-c.done:
+		return c.result(), nil
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	ended := c.ended
+	if !ended {
+		delete(c.waiting, w)
+		c.ending = len(c.waiting) == 0
+	}
+	last := c.ending
+	c.mu.Unlock()
+	if !ended && !last {
+		return v, ErrLeft
+	}
+	c.cancel(context.Cause(ctx))
+	<-c.done
+	return c.result(), nil
+}

@@ -1,0 +1,183 @@
+// Package wire makes one exchange with a server: traced, bounded in time up to the last byte of the answer's body, and
+// told apart by what it proves about the server.
+package wire
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+)
+
+// Point of an exchange that was passed.
+type Point uint8
+
+// The points, in their order.
+const (
+	Connected Point = iota
+	HeaderWritten
+	BodyWritten
+	FirstByte
+)
+
+// Exchange is how to send. It may be used by many goroutines.
+type Exchange struct {
+	Base        http.RoundTripper
+	Timeout     time.Duration              // from the start to the last byte of the body; 0: none
+	TimeoutErr  error                      // the cause it leaves
+	MaxResponse int64                      // bytes of the body that are read here
+	OnPoint     func(p Point, reused bool) // nil: nobody listens
+	Prepare     func(*http.Request) error  // sets what must not be stored; an error ends the exchange unsent
+	OnResponse  func(*http.Response)       // sees the head as it came
+}
+
+// Result of one exchange. Resp is nil if no whole answer (or, beyond MaxResponse, no head and first part of it) came.
+type Result struct {
+	Resp *http.Response // its Body is closed, or in Rest
+	Body []byte
+	Rest io.ReadCloser // what of the body is beyond MaxResponse; the exchange ends when it is closed. nil: Body is whole
+	Err  error
+
+	Unsent   bool // no byte left: the request could not be made ready, or the transport proves that it got no connection
+	TimedOut bool // Timeout passed
+	Sends    int  // how often a request's head was written, as the transport tells; 0 where it tells nothing
+}
+
+// Do makes the exchange. The request must be made for it alone, under ctx; its GetBody is cleared, so that the
+// transport cannot repeat it unseen.
+func (x *Exchange) Do(ctx context.Context, build func(ctx context.Context) (*http.Request, error)) Result {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var timer *time.Timer
+	if x.Timeout > 0 {
+		timer = time.AfterFunc(x.Timeout, func() { cancel(x.TimeoutErr) })
+	}
+	tr := &trace{onPoint: x.OnPoint}
+	res := x.exchange(ctx, tr, build)
+	late := timer != nil && !timer.Stop()
+	if late && res.Rest != nil { // the time passed as the first part came in
+		_ = res.Rest.Close()
+		res = Result{Err: context.Cause(ctx)}
+	}
+	if res.Rest != nil {
+		res.Rest = &stream{ReadCloser: res.Rest, cancel: cancel}
+	} else {
+		res.TimedOut = late && res.Err != nil && context.Cause(ctx) == x.TimeoutErr
+		cancel(nil)
+	}
+	res.Sends = int(tr.sends.Load())
+	// Only net/http's own transport tells of every connection that it gets. It proves that nothing left if it asked for
+	// one and never got it; if it asked for none, it refused the request for what it is.
+	if _, ours := x.Base.(*http.Transport); ours && res.Err != nil && !tr.got.Load() && tr.asked.Load() {
+		res.Unsent = true
+	}
+	return res
+}
+
+func (x *Exchange) exchange(ctx context.Context, tr *trace, build func(ctx context.Context) (*http.Request, error)) (res Result) {
+	req, err := build(httptrace.WithClientTrace(ctx, tr.hooks()))
+	if err != nil {
+		return Result{Err: err, Unsent: true}
+	}
+	req.GetBody = nil
+	// A request that the timeout, the caller or Close has ended by now need not reach the transport at all.
+	if ctx.Err() != nil {
+		return Result{Err: ctx.Err(), Unsent: true}
+	}
+	resp, err := x.Base.RoundTrip(req)
+	if err != nil {
+		return Result{Err: err}
+	}
+	if x.OnResponse != nil {
+		x.OnResponse(resp)
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		_ = resp.Body.Close() // a connection of its own, not a body: nothing here can use it
+		return Result{Resp: resp}
+	}
+	body, err := readUpTo(resp, x.MaxResponse)
+	if err != nil {
+		_ = resp.Body.Close()
+		return Result{Err: fmt.Errorf("reading the answer's body after status %d: %w", resp.StatusCode, err)}
+	}
+	if int64(len(body)) > x.MaxResponse {
+		return Result{Resp: resp, Body: body, Rest: resp.Body}
+	}
+	_ = resp.Body.Close()
+	return Result{Resp: resp, Body: body}
+}
+
+// readUpTo reads the body, at most one byte beyond limit.
+func readUpTo(resp *http.Response, limit int64) ([]byte, error) {
+	size := min(resp.ContentLength, limit) + 1
+	if resp.ContentLength < 0 {
+		size = 512
+	}
+	buf := make([]byte, 0, size)
+	for {
+		n, err := resp.Body.Read(buf[len(buf):min(int64(cap(buf)), limit+1)])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF {
+			return buf, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if int64(len(buf)) > limit {
+			return buf, nil
+		}
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+	}
+}
+
+// stream ends the exchange's context when its body is closed.
+type stream struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+func (s *stream) Close() error {
+	err := s.ReadCloser.Close()
+	s.cancel(nil)
+	return err
+}
+
+// trace counts. The transport may still call it after the exchange has ended.
+type trace struct {
+	onPoint    func(Point, bool)
+	asked, got atomic.Bool
+	sends      atomic.Int32
+}
+
+func (t *trace) hooks() *httptrace.ClientTrace {
+	c := &httptrace.ClientTrace{
+		GetConn: func(string) { t.asked.Store(true) },
+		GotConn: func(i httptrace.GotConnInfo) {
+			t.got.Store(true)
+			t.point(Connected, i.Reused)
+		},
+		WroteHeaders: func() {
+			t.sends.Add(1)
+			t.point(HeaderWritten, false)
+		},
+	}
+	if t.onPoint != nil {
+		c.WroteRequest = func(i httptrace.WroteRequestInfo) {
+			if i.Err == nil {
+				t.point(BodyWritten, false)
+			}
+		}
+		c.GotFirstResponseByte = func() { t.point(FirstByte, false) }
+	}
+	return c
+}
+
+func (t *trace) point(p Point, reused bool) {
+	if t.onPoint != nil {
+		t.onPoint(p, reused)
+	}
+}

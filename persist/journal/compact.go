@@ -1,0 +1,295 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"time"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// tidy asks for a look at what could be given back.
+func (j *Journal) tidy() {
+	select {
+	case j.tidyKick <- struct{}{}:
+	default:
+	}
+}
+
+// tend sweeps and compacts in the background.
+func (j *Journal) tend() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-j.tidyKick:
+		case <-tick.C:
+			j.sweep(time.Now())
+		case <-j.ctx.Done():
+			return
+		}
+		if err := j.compactWhile(j.ctx, j.wasteful); err != nil && j.ctx.Err() == nil {
+			j.opt.Logger.Warn("journal compaction failed, will try again", "dir", j.path, "err", err)
+		}
+	}
+}
+
+// Compact rewrites all that is alive and gives the rest of the disk back, whatever compaction in the background thinks of
+// it. Past KeepBody nothing of an answer or request is left on disk then.
+func (j *Journal) Compact(ctx context.Context) error {
+	j.sweep(time.Now())
+	j.mu.Lock()
+	err := j.turn(ctx)
+	upTo := j.cur().seq
+	j.mu.Unlock()
+	if err == nil {
+		err = j.compactWhile(ctx, func() bool { return j.segs[0].seq < upTo })
+	}
+	if err != nil {
+		return fail("Compact", persist.Ref{}, false, err)
+	}
+	return nil
+}
+
+// turn goes on in a new segment. Under mu, which it gives up meanwhile.
+func (j *Journal) turn(ctx context.Context) error {
+	for was := j.cur(); was == j.cur(); {
+		if err := j.usable(); err != nil {
+			return err
+		}
+		if j.next != nil {
+			j.rotate()
+			break
+		}
+		p := j.prepare(0)
+		j.mu.Unlock()
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+		}
+		j.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if p.err != nil {
+			return p.err
+		}
+	}
+	return nil
+}
+
+// wasteful: what lies in full segments is mostly dead. Under mu.
+func (j *Journal) wasteful() bool {
+	if len(j.segs) < 2 || j.usable() != nil {
+		return false
+	}
+	var full int64
+	for _, s := range j.segs[:len(j.segs)-1] {
+		full += s.size
+	}
+	return full > j.opt.SegmentSize/2+2*j.idx.live || j.segs[0].seq <= j.mustCompact
+}
+
+// sweep forgets names whose time has passed, and counts bodies whose time has passed as dead.
+func (j *Journal) sweep(at time.Time) {
+	now := nanos(at)
+	for c := 0; ; c++ {
+		j.mu.Lock()
+		if c >= len(j.idx.chunks) {
+			j.mu.Unlock()
+			return
+		}
+		for k := range chunkSlots {
+			i := uint32(c*chunkSlots + k)
+			s := j.idx.at(i)
+			if s.hash == 0 || s.token != 0 || s.flags&flagBusy != 0 {
+				continue
+			}
+			if s.gone(now) {
+				j.idx.remove(i)
+			} else if s.bare(now) && s.size > 128 {
+				j.idx.live -= int64(s.size - 128)
+				s.size = 128
+			}
+		}
+		j.mu.Unlock()
+	}
+}
+
+// compactWhile takes the oldest segment out of use as long as want, which is asked under mu, says so. Always the oldest:
+// then whatever removes an operation lies in the same segment as its record or a later one, never an earlier, and cannot
+// be gone before it.
+func (j *Journal) compactWhile(ctx context.Context, want func() bool) error {
+	j.compacting.Lock()
+	defer j.compacting.Unlock()
+	j.removeLeftovers()
+	for {
+		j.mu.Lock()
+		more := len(j.segs) > 1 && want()
+		j.mu.Unlock()
+		if !more {
+			return nil
+		}
+		if err := j.compactOldest(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (j *Journal) compactOldest(ctx context.Context) error {
+	j.mu.Lock()
+	s, follower := j.segs[0], j.segs[1]
+	_, err := j.drain(ctx) // nothing of s may still be on its way
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	in := func(x *slot) bool { return x.put.seg == s.seq }
+	for round := 0; ; round++ {
+		left := j.picks(0, false, in)
+		if len(left) == 0 {
+			break
+		}
+		if round > 3 {
+			return fmt.Errorf("%s: %d records could not be moved", s.name, len(left))
+		}
+		if err := j.moveAll(ctx, left, s); err != nil {
+			return err
+		}
+	}
+	// Only once the log itself says that s is out may the file go.
+	trim := appendTrim(nil, follower.seq)
+	if err := j.putCalm(ctx, trim, change{kind: kindTrim, class: classCompact}); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	b, err := j.drain(ctx)
+	if err == nil && b != nil {
+		err = b.err
+	}
+	if err == nil {
+		j.segs = j.segs[1:]
+		s.release()
+		j.leftover = append(j.leftover, s.name)
+	}
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return j.removeLeftovers()
+}
+
+func (j *Journal) putCalm(ctx context.Context, payload []byte, c change) error {
+	c.calm = true
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, err := j.room(ctx, frameHeader+len(payload), c.class); err != nil {
+		return err
+	}
+	j.push(payload, c)
+	return nil
+}
+
+// removeLeftovers deletes files that are out of use. What fails is tried again, and Open would do it, too.
+func (j *Journal) removeLeftovers() error {
+	for len(j.leftover) > 0 {
+		if err := j.dir.remove(j.leftover[0]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := j.dir.sync(); err != nil {
+			return err
+		}
+		j.leftover = j.leftover[1:]
+	}
+	return nil
+}
+
+func (j *Journal) moveAll(ctx context.Context, all []pick, from *segment) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	moved := 0
+	for _, p := range all {
+		n, err := j.move(ctx, p, from)
+		if err != nil {
+			return err
+		}
+		if moved += n; moved > compactBatch {
+			moved = 0
+			if _, err := j.drain(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := j.drain(ctx)
+	return err
+}
+
+// move writes one record anew at the end of the log, with all that has changed since, in one frame. Under mu, which it
+// gives up meanwhile.
+func (j *Journal) move(ctx context.Context, p pick, from *segment) (int, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		s := j.idx.at(p.slot)
+		if s.opid != p.opid || s.put.seg != from.seq {
+			return 0, nil
+		}
+		now := nanos(time.Now())
+		if s.flags&flagBusy != 0 {
+			if _, err := j.drain(ctx); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if s.token == 0 && s.gone(now) {
+			j.idx.remove(p.slot)
+			return 0, nil
+		}
+		rec, same, err := j.load(p.slot)
+		if !same {
+			continue
+		}
+		if err != nil {
+			return 0, j.abandon(p.slot, from, err)
+		}
+		c := change{meta: s.meta, slot: p.slot, kind: kindPut, class: classCompact, calm: true}
+		var payload []byte
+		if s.flags&flagTomb != 0 || s.token == 0 && s.bare(now) {
+			c.kind, c.flags, c.body = kindTomb, c.flags|flagTomb, math.MinInt64
+			payload = appendTomb(nil, s.opid, &rec)
+		} else {
+			payload = appendPut(nil, s.opid, &rec)
+		}
+		waited, err := j.room(ctx, frameHeader+len(payload), classCompact)
+		if err != nil {
+			return 0, err
+		}
+		if waited {
+			continue
+		}
+		s.flags |= flagBusy
+		j.push(payload, c)
+		return len(payload), nil
+	}
+}
+
+// abandon gives up a record that cannot be read back any more: its bytes are kept, and the report tells. Under mu.
+func (j *Journal) abandon(i uint32, from *segment, cause error) error {
+	s := j.idx.at(i)
+	d := Damage{File: from.name, Offset: int64(s.put.off), Length: int64(s.size), Frames: 1, Err: cause}
+	data := make([]byte, min(int64(s.size), from.size-d.Offset))
+	if readFull(from.f, data, d.Offset) == nil {
+		d.Quarantine = fmt.Sprintf("quarantine-%010d-%010d.bin", from.seq, d.Offset)
+		if err := errors.Join(j.setAside(saved{d.Quarantine, data}), j.dir.sync()); err != nil {
+			return err
+		}
+	}
+	j.report.Damage = append(j.report.Damage, d)
+	j.opt.Logger.Error("journal is damaged", "dir", j.path, "damage", d.String())
+	j.idx.remove(i)
+	return nil
+}

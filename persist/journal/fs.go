@@ -1,0 +1,127 @@
+package journal
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// fsys is the directory that the journal lives in; tests put one beneath it that crashes.
+type fsys interface {
+	open(name string, flag int) (file, error) // files are 0600
+	remove(name string) error
+	list() ([]string, error)
+	sync() error // of the directory's entries
+	close() error
+}
+
+type file interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	truncate(size int64) error
+	allocate(size int64) error // reserves blocks, where the system can: fails early on a full disk
+	sync() error               // contents, and what is needed to read them back
+	size() (int64, error)
+	linked() (bool, error) // whether the file still has a name
+	lock() error           // exclusive, until closed; errLocked at once if another holds it
+}
+
+// osDir works through an open directory: neither a change of the working directory nor a rename of a parent misleads it.
+type osDir struct{ root *os.Root }
+
+type osFile struct{ *os.File }
+
+func (d osDir) open(name string, flag int) (file, error) {
+	f, err := d.root.OpenFile(name, flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if flag&os.O_CREATE != 0 {
+		// Whatever the umask took away.
+		if err := f.Chmod(0o600); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	return osFile{f}, nil
+}
+
+func (d osDir) remove(name string) error { return d.root.Remove(name) }
+func (d osDir) close() error             { return d.root.Close() }
+
+func (d osDir) list() ([]string, error) {
+	f, err := d.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	names, err := f.Readdirnames(-1)
+	return names, errors.Join(err, f.Close())
+}
+
+func (d osDir) sync() error {
+	f, err := d.root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncDir(f), f.Close())
+}
+
+func (f osFile) truncate(n int64) error { return f.Truncate(n) }
+
+func (f osFile) size() (int64, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+// openDir finds or makes dir, 0700 whatever the umask, and refuses one that others can reach.
+func openDir(path string, create, network bool) (fsys, error) {
+	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		st, err = makeDir(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errNotDir}
+	}
+	if permsMatter && st.Mode().Perm()&0o077 != 0 {
+		return nil, &PermError{Path: path, Mode: st.Mode()}
+	}
+	if !network {
+		if kind := networkFS(path); kind != "" {
+			return nil, &NetworkFSError{Path: path, Kind: kind}
+		}
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	return osDir{root}, nil
+}
+
+// makeDir creates the last element only: a missing parent is more often a typo, or a mount that is not there, than a wish.
+func makeDir(path string) (fs.FileInfo, error) {
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	} else if err == nil {
+		if err := os.Chmod(path, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	parent, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(syncDir(parent), parent.Close()); err != nil {
+		return nil, err
+	}
+	return os.Stat(path)
+}
+
+var errNotDir = errors.New("not a directory")

@@ -1,0 +1,39 @@
+//go:build unix
+
+package journal
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const permsMatter = true
+
+var errDiskFull = unix.ENOSPC
+
+func syncDir(d *os.File) error { return d.Sync() }
+
+func (f osFile) linked() (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return false, os.NewSyscallError("fstat", err)
+	}
+	return st.Nlink > 0, nil
+}
+
+// lock is tied to the open file: the kernel frees it when its holder dies, however it dies, and a second Open of the
+// same process is refused like any other.
+func (f osFile) lock() error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return errLocked
+		default:
+			return os.NewSyscallError("flock", err)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package journal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/windows"
+)
+
+const permsMatter = false // access lists rule, not modes
+
+var errDiskFull = windows.ERROR_DISK_FULL
+
+// syncDir: NTFS logs directory entries itself and has no call for it.
+func syncDir(*os.File) error { return nil }
+
+func (f osFile) sync() error           { return f.Sync() }
+func (f osFile) allocate(int64) error  { return nil }
+func (f osFile) linked() (bool, error) { return true, nil } // an open file cannot be deleted
+
+func (f osFile) lock() error {
+	// Far beyond the stamp: locked bytes cannot be read through other handles.
+	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0,
+		&windows.Overlapped{OffsetHigh: 1})
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
+		return errLocked
+	}
+	return os.NewSyscallError("LockFileEx", err)
+}
+
+func networkFS(path string) string {
+	root, err := windows.UTF16PtrFromString(filepath.VolumeName(path) + `\`)
+	if err == nil && windows.GetDriveType(root) == windows.DRIVE_REMOTE {
+		return "network drive"
+	}
+	return ""
+}

@@ -1,0 +1,332 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// Journal is a persist.Store in a directory. Open makes one; it is safe for concurrent use.
+type Journal struct {
+	path string
+	opt  Options
+	dir  fsys
+	held *lock
+	gen  uint64
+
+	mu      sync.Mutex
+	idx     *index
+	segs    []*segment // in use, oldest first; the last is being filled
+	next    *segment   // prepared to follow
+	prep    *prep      // running
+	token   uint64     // last given
+	opid    uint64     // last given
+	closed  bool
+	report  Report
+	fill    *batch   // takes what comes
+	queue   []*batch // full ones before it
+	writing *batch   // of the committer
+	spare   []buffers
+	armed   bool // timer
+
+	prepFailed  time.Time
+	mustCompact uint32 // segments up to this one are damaged
+
+	compacting sync.Mutex
+	leftover   []string // files to be removed, under compacting
+
+	// Of the committer:
+	prevSeg *segment
+	cut     *cut
+
+	poisonedBy atomic.Pointer[PoisonedError]
+	kick       chan struct{}
+	timer      *time.Timer
+	stop       chan struct{}
+	stopped    chan struct{}
+	tidyKick   chan struct{}
+	ctx        context.Context // of the background
+	cancel     context.CancelFunc
+	tending    sync.WaitGroup
+	wg         sync.WaitGroup // prep
+	scratch    sync.Pool      // *[]byte
+	stats      struct{ syncs, bytes atomic.Int64 }
+}
+
+var _ persist.Store = (*Journal)(nil)
+
+var (
+	errClosed   = persist.ErrClosed
+	errAnswered = errors.New("a new record has no answer")
+	errNoID     = errors.New("a record needs an ID")
+	errNoState  = errors.New("an answer needs a state that is not pending")
+)
+
+func fail(method string, ref persist.Ref, maybe bool, err error) error {
+	return &persist.Error{Store: "journal", Method: method, Ref: ref, Maybe: maybe, Err: err}
+}
+
+// encode runs fn on a buffer that is used again.
+func (j *Journal) buffer() *[]byte {
+	if b, ok := j.scratch.Get().(*[]byte); ok {
+		return b
+	}
+	return new([]byte)
+}
+
+func (j *Journal) giveBack(b *[]byte) {
+	if cap(*b) <= 64<<10 {
+		j.scratch.Put(b)
+	}
+}
+
+// Begin is durable when it returns nil. A full disk or Options.MaxPending is persist.ErrFull.
+func (j *Journal) Begin(ctx context.Context, rec persist.Record) (persist.Entry, error) {
+	e, maybe, err := j.begin(ctx, &rec)
+	if err != nil {
+		return persist.Entry{}, fail("Begin", rec.Ref, maybe, err)
+	}
+	return e, nil
+}
+
+func (j *Journal) begin(ctx context.Context, rec *persist.Record) (e persist.Entry, maybe bool, err error) {
+	switch {
+	case rec.Answer != nil:
+		return e, false, errAnswered
+	case rec.ID == "":
+		return e, false, errNoID
+	case ctx.Err() != nil:
+		return e, false, ctx.Err()
+	}
+	buf := j.buffer()
+	defer j.giveBack(buf)
+	*buf = appendPut((*buf)[:0], 0, rec)
+	hash := j.idx.hash(rec.Ref)
+
+	j.mu.Lock()
+	for {
+		i, known, err := j.find(ctx, rec.Ref, hash)
+		if err != nil {
+			j.mu.Unlock()
+			return e, false, err
+		}
+		if i != 0 {
+			e.Record = *known
+			if s := j.idx.at(i); s.token == 0 && s.state == persist.Pending {
+				e.Claim = j.claim(i, rec.Ref)
+			}
+			j.mu.Unlock()
+			return e, false, nil
+		}
+		if j.opt.MaxPending > 0 && j.idx.pending >= j.opt.MaxPending {
+			j.mu.Unlock()
+			return e, false, &StoreFullError{Limit: j.opt.MaxPending}
+		}
+		waited, err := j.room(ctx, frameHeader+len(*buf), classNew)
+		if err != nil {
+			j.mu.Unlock()
+			return e, false, err
+		}
+		if !waited {
+			break
+		}
+	}
+	j.opid++
+	setOp(*buf, j.opid)
+	m := metaOf(rec)
+	m.opid = j.opid
+	m.flags |= flagBusy
+	i := j.idx.insert(hash, m)
+	c := j.claim(i, rec.Ref)
+	m.flags &^= flagBusy
+	b, n := j.push(*buf, change{meta: m, slot: i, kind: kindPut, create: true})
+	j.mu.Unlock()
+	if maybe, err = j.await(ctx, b, n, classNew); err != nil {
+		return e, maybe, err
+	}
+	return persist.Entry{Record: *rec, Claim: c, New: true}, false, nil
+}
+
+// claim gives slot i to the caller. Under mu.
+func (j *Journal) claim(i uint32, ref persist.Ref) persist.Claim {
+	j.token++
+	j.idx.at(i).token = j.token
+	return persist.Claim{Ref: ref, Token: j.token}
+}
+
+// held finds the slot that c holds, when nothing of it is being written. Under mu, which it may give up meanwhile.
+func (j *Journal) holder(ctx context.Context, c persist.Claim) (uint32, error) {
+	for {
+		if err := j.usable(); err != nil {
+			return 0, err
+		}
+		i := j.idx.first(j.idx.hash(c.Ref))
+		for i != 0 && j.idx.at(i).token != c.Token {
+			i = j.idx.after(i)
+		}
+		if i == 0 || c.Token == 0 {
+			return 0, persist.ErrClaimLost
+		}
+		if j.idx.at(i).flags&flagBusy == 0 {
+			return i, nil
+		}
+		if _, err := j.drain(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// change writes one payload about the operation that c holds. encode is called under mu, when the slot is certain.
+func (j *Journal) change(ctx context.Context, method string, c persist.Claim, cls class,
+	encode func(buf []byte, i uint32) ([]byte, change)) error {
+	if err := ctx.Err(); err != nil {
+		return fail(method, c.Ref, false, err)
+	}
+	buf := j.buffer()
+	defer j.giveBack(buf)
+	j.mu.Lock()
+	for {
+		i, err := j.holder(ctx, c)
+		if err != nil {
+			j.mu.Unlock()
+			if errors.Is(err, persist.ErrClaimLost) {
+				return err
+			}
+			return fail(method, c.Ref, false, err)
+		}
+		payload, ch := encode((*buf)[:0], i)
+		*buf = payload
+		waited, err := j.room(ctx, frameHeader+len(payload), cls)
+		if err != nil {
+			j.mu.Unlock()
+			return fail(method, c.Ref, false, err)
+		}
+		if waited {
+			continue
+		}
+		s := j.idx.at(i)
+		ch.slot, ch.opid, ch.class = i, s.opid, cls
+		setOp(payload, s.opid)
+		if ch.lazy {
+			b, n := j.push(payload, ch)
+			at := b.changes[n].at
+			if ch.kind == kindRemove {
+				j.idx.remove(i)
+			} else {
+				j.idx.set(i, ch.kind, ch.meta, b.loc(at), b.frameLen(at))
+				s.token = 0
+			}
+			j.mu.Unlock()
+			return nil
+		}
+		s.flags |= flagBusy
+		b, n := j.push(payload, ch)
+		j.mu.Unlock()
+		if maybe, err := j.await(ctx, b, n, cls); err != nil {
+			return fail(method, c.Ref, maybe, err)
+		}
+		return nil
+	}
+}
+
+// Mark is durable when it returns nil.
+func (j *Journal) Mark(ctx context.Context, c persist.Claim, p persist.Progress) error {
+	return j.change(ctx, "Mark", c, classSettle, func(buf []byte, _ uint32) ([]byte, change) {
+		ch := change{kind: kindMark}
+		ch.setProgress(p.Parked, p.NotBefore)
+		return appendMark(buf, 0, &p), ch
+	})
+}
+
+// Replace is durable when it returns nil.
+func (j *Journal) Replace(ctx context.Context, c persist.Claim, rec persist.Record) error {
+	if rec.Answer != nil {
+		return fail("Replace", c.Ref, false, errAnswered)
+	}
+	rec.Ref = c.Ref
+	return j.change(ctx, "Replace", c, classNew, func(buf []byte, i uint32) ([]byte, change) {
+		ch := change{kind: kindPut, meta: metaOf(&rec)}
+		return appendPut(buf, 0, &rec), ch
+	})
+}
+
+// Settle is durable when it returns nil, unless the answer is Lazy.
+func (j *Journal) Settle(ctx context.Context, c persist.Claim, a persist.Answer) error {
+	if a.State == persist.Pending || a.State > persist.Abandoned {
+		return fail("Settle", c.Ref, false, errNoState)
+	}
+	return j.change(ctx, "Settle", c, classSettle, func(buf []byte, i uint32) ([]byte, change) {
+		ch := change{lazy: a.Lazy, ends: true}
+		ch.setAnswer(&a)
+		switch now := nanos(time.Now()); {
+		case ch.gone(now):
+			ch.kind = kindRemove
+			return appendRemove(buf, 0), ch
+		case ch.bare(now):
+			s := j.idx.at(i)
+			rec := persist.Record{Ref: c.Ref, Named: s.flags&flagNamed != 0, Created: fromNanos(s.created), Answer: &a}
+			ch.kind = kindTomb
+			ch.created, ch.flags = s.created, s.flags&flagNamed|flagTomb
+			return appendTomb(buf, 0, &rec), ch
+		}
+		ch.kind = kindSettle
+		return appendSettle(buf, 0, &a), ch
+	})
+}
+
+// Release touches memory only: a claim dies with its process anyway.
+func (j *Journal) Release(ctx context.Context, c persist.Claim) error {
+	if err := ctx.Err(); err != nil {
+		return fail("Release", c.Ref, false, err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	i, err := j.holder(ctx, c)
+	if err != nil {
+		if errors.Is(err, persist.ErrClaimLost) {
+			return err
+		}
+		return fail("Release", c.Ref, false, err)
+	}
+	j.idx.at(i).token = 0
+	return nil
+}
+
+// Forget is durable when it returns nil.
+func (j *Journal) Forget(ctx context.Context, ref persist.Ref) error {
+	c, err := j.take1(ctx, ref, true)
+	if err != nil {
+		return wrap("Forget", ref, err)
+	}
+	err = j.change(ctx, "Forget", c, classSettle, func(buf []byte, _ uint32) ([]byte, change) {
+		return appendRemove(buf, 0), change{kind: kindRemove}
+	})
+	if err != nil {
+		j.unclaim(c)
+	}
+	return err
+}
+
+// Flush makes every buffered change durable.
+func (j *Journal) Flush(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fail("Flush", persist.Ref{}, false, err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.usable(); err != nil {
+		return fail("Flush", persist.Ref{}, false, err)
+	}
+	b, err := j.drain(ctx)
+	if err == nil && b != nil {
+		err = b.err
+	}
+	if err != nil {
+		return fail("Flush", persist.Ref{}, false, err)
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// wrap leaves the sentinels as they are.
+func wrap(method string, ref persist.Ref, err error) error {
+	for _, s := range []error{persist.ErrNotFound, persist.ErrBusy, persist.ErrClaimLost} {
+		if errors.Is(err, s) {
+			return err
+		}
+	}
+	return fail(method, ref, false, err)
+}
+
+// source is what records are read back from: a journal, or one that is only looked at.
+type source struct {
+	put, mark, ans part
+}
+
+// part of a record: still in memory, or in a segment that is held while it is read.
+type part struct {
+	buf []byte
+	seg *segment
+	off uint32
+}
+
+// view holds on to the bytes of slot s. Under mu.
+func (j *Journal) view(s *slot) source {
+	get := func(l loc) (p part) {
+		if l.seg == 0 {
+			return p
+		}
+		for _, b := range append([]*batch{j.writing, j.fill}, j.queue...) {
+			if b != nil && b.seg.seq == l.seg && int64(l.off) >= b.off && int64(l.off) < b.end() {
+				at := l.off - uint32(b.off)
+				p.buf = slices.Clone(b.buf[at+frameHeader : at+b.frameLen(at)])
+				return p
+			}
+		}
+		if p.seg = j.segment(l.seg); p.seg != nil {
+			p.seg.refs++
+		}
+		p.off = l.off
+		return p
+	}
+	return source{get(s.put), get(s.mark), get(s.ans)}
+}
+
+func (p *part) read() ([]byte, error) {
+	if p.buf != nil {
+		return p.buf, nil
+	}
+	if p.seg == nil {
+		return nil, errors.New("segment is gone")
+	}
+	b, err := p.seg.readFrame(int64(p.off))
+	if err != nil {
+		return nil, &DamagedError{File: p.seg.name, Offset: int64(p.off), Err: err}
+	}
+	return b, nil
+}
+
+func (p *part) none() bool { return p.buf == nil && p.seg == nil && p.off == 0 }
+
+// readFrame reads one back, and checks it again.
+func (s *segment) readFrame(off int64) ([]byte, error) {
+	const guess = 2048
+	buf := make([]byte, min(guess, s.size-off))
+	if err := readFull(s.f, buf, off); err != nil {
+		return nil, err
+	}
+	n := frameHeader + int64(le.Uint32(buf[16:]))
+	if off+n > s.size {
+		return nil, errChecksum
+	}
+	if n > int64(len(buf)) {
+		rest := make([]byte, n)
+		copy(rest, buf)
+		if err := readFull(s.f, rest[len(buf):], off+int64(len(buf))); err != nil {
+			return nil, err
+		}
+		buf = rest
+	}
+	f, ok := parseFrameAt(buf[:n], off, s.salt)
+	if !ok {
+		return nil, errChecksum
+	}
+	return f.payload, nil
+}
+
+// record puts the parts together. The result shares memory with nothing else.
+func (v *source) record() (persist.Record, error) {
+	b, err := v.put.read()
+	if err != nil {
+		return persist.Record{}, err
+	}
+	_, rec, err := decodeRecord(b)
+	if err != nil {
+		return rec, err
+	}
+	if !v.mark.none() {
+		if b, err = v.mark.read(); err != nil {
+			return rec, err
+		}
+		if _, rec.Progress, err = decodeMark(b); err != nil {
+			return rec, err
+		}
+	}
+	if !v.ans.none() {
+		if b, err = v.ans.read(); err != nil {
+			return rec, err
+		}
+		if _, rec.Answer, err = decodeSettle(b); err != nil {
+			return rec, err
+		}
+	}
+	return rec, nil
+}
+
+func (j *Journal) unview(v source) {
+	for _, p := range []part{v.put, v.mark, v.ans} {
+		if p.seg != nil {
+			p.seg.release()
+		}
+	}
+}
+
+// load reads what slot i holds. Under mu, which it gives up while it reads; same says that the slot is still what was read.
+func (j *Journal) load(i uint32) (rec persist.Record, same bool, err error) {
+	s := j.idx.at(i)
+	was := *s
+	v := j.view(s)
+	j.mu.Unlock()
+	rec, err = v.record()
+	j.mu.Lock()
+	j.unview(v)
+	same = s.opid == was.opid && s.hash == was.hash && s.put == was.put && s.mark == was.mark && s.ans == was.ans && s.flags&flagBusy == 0
+	if same && err != nil && s.flags&flagDamaged == 0 {
+		s.flags |= flagDamaged
+		j.opt.Logger.Error("journal record cannot be read back", "dir", j.path, "err", err)
+	}
+	return rec, same, err
+}
+
+// stripped is all that may be told past KeepBody.
+func stripped(r *persist.Record) persist.Record {
+	return persist.Record{Ref: r.Ref, Named: r.Named, Created: r.Created,
+		Answer: &persist.Answer{State: r.Answer.State, KeepName: r.Answer.KeepName}}
+}
+
+// find returns the slot of ref and its record, or 0. Under mu, which it may give up meanwhile, but not after it has
+// looked for the last time.
+func (j *Journal) find(ctx context.Context, ref persist.Ref, hash uint64) (uint32, *persist.Record, error) {
+	var others []uint64 // operations of the same hash
+	for {
+		if j.closed {
+			return 0, nil, errClosed
+		}
+		i := j.idx.first(hash)
+		for i != 0 && slices.Contains(others, j.idx.at(i).opid) {
+			i = j.idx.after(i)
+		}
+		if i == 0 {
+			return 0, nil, nil
+		}
+		s := j.idx.at(i)
+		if s.flags&flagBusy != 0 {
+			if _, err := j.drain(ctx); err != nil {
+				return 0, nil, err
+			}
+			continue
+		}
+		if s.token == 0 && s.gone(nanos(time.Now())) {
+			j.idx.remove(i)
+			continue
+		}
+		opid := s.opid
+		rec, same, err := j.load(i)
+		switch {
+		case !same:
+		case err != nil:
+			return 0, nil, err
+		case rec.Ref == ref:
+			if s.bare(nanos(time.Now())) {
+				rec = stripped(&rec)
+			}
+			return i, &rec, nil
+		default:
+			others = append(others, opid)
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+// take1 claims one that nobody holds.
+func (j *Journal) take1(ctx context.Context, ref persist.Ref, tombs bool) (persist.Claim, error) {
+	e, err := j.claimOne(ctx, ref, tombs)
+	return e.Claim, err
+}
+
+func (j *Journal) claimOne(ctx context.Context, ref persist.Ref, tombs bool) (e persist.Entry, err error) {
+	if err := ctx.Err(); err != nil {
+		return e, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.usable(); err != nil {
+		return e, err
+	}
+	i, rec, err := j.find(ctx, ref, j.idx.hash(ref))
+	switch {
+	case err != nil:
+		return e, err
+	case i == 0 || !tombs && rec.Tombstone():
+		return e, persist.ErrNotFound
+	case j.idx.at(i).token != 0:
+		return e, persist.ErrBusy
+	}
+	return persist.Entry{Record: *rec, Claim: j.claim(i, ref)}, nil
+}
+
+func (j *Journal) unclaim(c persist.Claim) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := j.idx.first(j.idx.hash(c.Ref)); i != 0; i = j.idx.after(i) {
+		if s := j.idx.at(i); s.token == c.Token {
+			s.token = 0
+		}
+	}
+}
+
+// Claim reads the operation and takes it.
+func (j *Journal) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, error) {
+	e, err := j.claimOne(ctx, ref, false)
+	if err != nil {
+		return persist.Entry{}, wrap("Claim", ref, err)
+	}
+	return e, nil
+}
+
+// Get works on a poisoned journal too.
+func (j *Journal) Get(ctx context.Context, ref persist.Ref) (persist.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return persist.Record{}, fail("Get", ref, false, err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	i, rec, err := j.find(ctx, ref, j.idx.hash(ref))
+	if err != nil {
+		return persist.Record{}, wrap("Get", ref, err)
+	}
+	if i == 0 {
+		return persist.Record{}, persist.ErrNotFound
+	}
+	return *rec, nil
+}

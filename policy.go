@@ -1,0 +1,371 @@
+package samekey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/samekey/samekey/internal/canonjson"
+	"github.com/samekey/samekey/persist"
+)
+
+// Switch is a yes or no that can be inherited.
+type Switch int8
+
+// The values of a Switch.
+const (
+	Inherit Switch = iota
+	On
+	Off
+)
+
+// Any5xx in Policy.RetryStatus stands for every status from 500 on.
+const Any5xx = 5
+
+// Policy says how hard the client tries at an endpoint. Zero and nil inherit from Config.Default, and mean there the
+// value named here; negative is off where "off" is named and refused elsewhere; an empty slice is empty. Fields marked c
+// may differ per call ([WithPolicy]).
+type Policy struct {
+	Command           Switch                 // keyed, recorded, protected; On for POST and PATCH
+	RequireName       Switch                 // Off; On: commands without a name or key of their own are refused
+	Contract          *Contract              // what the server promises; DefaultContract
+	KeyFormat         KeyFormat              // UUIDv4
+	MaxAttempts       int                    // c 4; 1: no retries
+	AttemptTimeout    time.Duration          // c 10 s, from the connection to the last byte of the body; off
+	Deadline          time.Duration          // c 60 s, attempts and waits of one call; off
+	Backoff           Backoff                // c Min 200 ms, Max 10 s
+	MaxRetryAfter     time.Duration          // c 60 s; a server that asks for more ends the call; off: Retry-After is ignored
+	RetryStatus       []int                  // c 408, Any5xx; 409 and everything below 400 are refused
+	RetryTransport    Switch                 // c On: timeouts and lost connections; Off: only what provably was not sent
+	Decide            func(Attempt) Decision // c may veto or add a retry, never after 2xx, 3xx, 409; nil
+	Budget            float64                // retries per request of the endpoint, 0 to 1, beside 10 to start with; off
+	Redirects         Switch                 // Off; On: 307 and 308 of the same origin are followed, each hop an attempt
+	MaxBody           int64                  // 1 MiB, in bytes
+	MaxResponse       int64                  // 1 MiB, in bytes; what is beyond streams
+	Persist           Persist                // PersistFull; PersistNone
+	OnExpiry          Expiry                 // Surface; NewKey is the caller's word that an expired operation did not happen
+	KeepHeaders       []string               // stored beside Content-*, Accept*, If-*, Prefer, User-Agent; credentials are refused
+	IdentityHeaders   []string               // stored, and part of the fingerprint (Stripe-Account)
+	SecretQuery       []string               // parameters never stored; Prepare adds them when an operation is recovered
+	FingerprintIgnore []string               // RFC 6901 pointers of volatile members of a JSON body
+	Retention         time.Duration          // of a named answer: the key's life, at most 7 days; off: only the name
+	KeepRejections    Switch                 // On: a named rejection is kept like a success; Off: it frees the name
+}
+
+// Backoff waits between Min and Min*2^n, drawn evenly, at most Max. Its fields inherit one by one; a negative Min is no
+// wait at all.
+type Backoff struct{ Min, Max time.Duration }
+
+// Persist says what of a request is kept.
+type Persist uint8
+
+// How much is kept.
+const (
+	PersistInherit Persist = iota
+	PersistFull            // key and request: an operation survives the process
+	// PersistNone keeps nothing: the call is retried under one key, and dies with the process. The endpoint steps
+	// outside the promises that need a store, by the caller's word.
+	PersistNone
+)
+
+// Expiry says what a call does that meets a pending operation past its key's life.
+type Expiry uint8
+
+// What becomes of an expired operation.
+const (
+	ExpiryInherit Expiry = iota
+	Surface              // *ExpiredError
+	NewKey               // it is sent under a new key: right only where an expired command cannot have happened
+)
+
+// Attempt is one exchange as Policy.Decide sees it; Status is 0 and Header nil when no answer came.
+type Attempt struct {
+	Operation Operation
+	N         int // of this call, from 1
+	Status    int
+	Header    http.Header
+	Body      []byte
+	Err       error
+}
+
+// Decision of Policy.Decide.
+type Decision uint8
+
+// What Decide can say.
+const (
+	AsUsual Decision = iota
+	Stop             // no retry
+	Retry            // a retry, within the limits and the budget
+)
+
+// tombstoneLife is how long a name is known once its answer is gone.
+const tombstoneLife = 90 * 24 * time.Hour
+
+// maxRetention bounds the default of Policy.Retention.
+const maxRetention = 7 * 24 * time.Hour
+
+// builtin is what Config.Default inherits from.
+func builtin() Policy {
+	return Policy{
+		RequireName: Off, Contract: &DefaultContract, KeyFormat: UUIDv4,
+		MaxAttempts: 4, AttemptTimeout: 10 * time.Second, Deadline: 60 * time.Second,
+		Backoff: Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}, MaxRetryAfter: 60 * time.Second,
+		RetryStatus: []int{http.StatusRequestTimeout, Any5xx}, RetryTransport: On, Redirects: Off,
+		MaxBody: 1 << 20, MaxResponse: 1 << 20, Persist: PersistFull, OnExpiry: Surface, KeepRejections: On,
+	}
+}
+
+// over returns p with what it leaves open taken from base. It goes by reflection so that no field can be forgotten.
+func (p Policy) over(base Policy) Policy {
+	inherit(reflect.ValueOf(&p).Elem(), reflect.ValueOf(base))
+	p.RetryStatus, p.FingerprintIgnore = slices.Clone(p.RetryStatus), slices.Clone(p.FingerprintIgnore)
+	p.KeepHeaders, p.IdentityHeaders, p.SecretQuery = slices.Clone(p.KeepHeaders), slices.Clone(p.IdentityHeaders), slices.Clone(p.SecretQuery)
+	return p
+}
+
+// inherit fills the zero fields of dst; a nil slice is zero, an empty one is not.
+func inherit(dst, base reflect.Value) {
+	for i := range dst.NumField() {
+		switch f := dst.Field(i); {
+		case f.Kind() == reflect.Struct:
+			inherit(f, base.Field(i))
+		case f.IsZero():
+			f.Set(base.Field(i))
+		}
+	}
+}
+
+// plan is the policy of one endpoint, resolved and checked; durations that are off are zero in it.
+type plan struct {
+	Policy
+	pattern  string // "" for the default
+	contract *contract
+	ignore   []canonjson.Pointer
+	budget   *budget
+}
+
+// compile resolves and checks p. All problems are returned joined, each a *PolicyError.
+func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, error) {
+	var errs []error
+	bad := func(field, why string) {
+		errs = append(errs, &PolicyError{Endpoint: pattern, Field: field, Why: why})
+	}
+	pl := &plan{Policy: p.over(base), pattern: pattern}
+	pl.contract = pl.Contract.compile(bad)
+	if !pl.contract.repeatable() {
+		if len(p.RetryStatus) > 0 || p.RetryTransport == On {
+			bad("RetryStatus, RetryTransport", "retries without a key: the endpoint's Contract knows none, so that a repeat may be a second effect")
+		}
+		pl.RetryStatus, pl.RetryTransport = nil, Off
+	}
+	pl.checkTrying(bad)
+
+	for _, f := range []struct {
+		name string
+		s    Switch
+	}{{"Command", p.Command}, {"RequireName", p.RequireName}, {"RetryTransport", p.RetryTransport}, {"Redirects", p.Redirects}, {"KeepRejections", p.KeepRejections}} {
+		if f.s < Inherit || f.s > Off {
+			bad(f.name, "is none of Inherit, On, Off")
+		}
+	}
+	if pl.MaxBody < 0 {
+		bad("MaxBody", "is negative")
+	}
+	if pl.MaxResponse < 0 {
+		bad("MaxResponse", "is negative")
+	}
+	if pl.Budget > 1 {
+		bad("Budget", fmt.Sprintf("is a share of retries among requests, at most 1, not %g", pl.Budget))
+	}
+	if pl.Budget > 0 {
+		pl.budget = newBudget(pl.Budget)
+	}
+	if pl.Persist > PersistNone {
+		bad("Persist", "is none of PersistFull, PersistNone")
+	}
+	if pl.OnExpiry > NewKey {
+		bad("OnExpiry", "is neither Surface nor NewKey")
+	}
+	pl.checkNames(bad)
+	pl.checkKeyFormat(bad)
+	for i, s := range pl.FingerprintIgnore {
+		ptr, err := canonjson.ParsePointer(s)
+		if err != nil {
+			bad(fmt.Sprintf("FingerprintIgnore[%d]", i), err.Error())
+		}
+		pl.ignore = append(pl.ignore, ptr)
+	}
+	switch life := pl.contract.life(); {
+	case pl.Retention < 0:
+		pl.Retention = 0
+	case pl.Retention == 0 && life > 0:
+		pl.Retention = min(life, maxRetention)
+	case pl.Retention == 0:
+		pl.Retention = maxRetention
+	}
+	if leaser != nil && pl.AttemptTimeout > 0 && pl.AttemptTimeout*2 > leaser.Lease() {
+		bad("AttemptTimeout", fmt.Sprintf("%v is above half of the store's lease of %v: the claim would lapse while an attempt runs", pl.AttemptTimeout, leaser.Lease()))
+	}
+	return pl, errors.Join(errs...)
+}
+
+// checkTrying checks and normalises the fields that WithPolicy may set as well.
+func (pl *plan) checkTrying(bad func(field, why string)) {
+	if pl.MaxAttempts < 1 {
+		bad("MaxAttempts", fmt.Sprintf("%d is below 1; 1 is no retries, 0 inherits", pl.MaxAttempts))
+	}
+	if pl.AttemptTimeout > 0 && pl.Deadline > 0 && pl.AttemptTimeout > pl.Deadline {
+		bad("AttemptTimeout", fmt.Sprintf("%v is above the Deadline of %v", pl.AttemptTimeout, pl.Deadline))
+	}
+	if pl.Backoff.Max < 0 {
+		bad("Backoff.Max", "is negative")
+	}
+	if pl.Backoff.Min > pl.Backoff.Max {
+		bad("Backoff.Min", fmt.Sprintf("%v is above Max, %v", pl.Backoff.Min, pl.Backoff.Max))
+	}
+	pl.AttemptTimeout, pl.Deadline = max(pl.AttemptTimeout, 0), max(pl.Deadline, 0)
+	pl.Backoff.Min, pl.MaxRetryAfter = max(pl.Backoff.Min, 0), max(pl.MaxRetryAfter, 0)
+	for _, s := range pl.RetryStatus {
+		switch {
+		case s == Any5xx:
+		case s == http.StatusConflict:
+			bad("RetryStatus", "409 is a conflict and never retried; a rule of the Contract may say what it means")
+		case s < 400 || s > 999:
+			bad("RetryStatus", fmt.Sprintf("%d is not retried; a status from 400 on, or Any5xx", s))
+		}
+	}
+	if pl.contract != nil && pl.contract.keyed() && pl.MaxAttempts > 1 && pl.contract.life() > 0 && pl.contract.life() <= pl.margin() {
+		bad("AttemptTimeout", fmt.Sprintf("%v leaves no time for a retry within the key's life of %v; lower it, or set MaxAttempts to 1", pl.AttemptTimeout, pl.contract.life()))
+	}
+}
+
+// credentials are never stored, whatever a policy says.
+var credentials = []string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token"}
+
+func (pl *plan) checkNames(bad func(field, why string)) {
+	for _, f := range []struct {
+		name string
+		list []string
+	}{{"KeepHeaders", pl.KeepHeaders}, {"IdentityHeaders", pl.IdentityHeaders}} {
+		for i, h := range f.list {
+			f.list[i] = http.CanonicalHeaderKey(h)
+			switch {
+			case !validToken(h):
+				bad(f.name, fmt.Sprintf("%q is no header name", h))
+			case slices.Contains(credentials, f.list[i]):
+				bad(f.name, h+" is a credential and never stored; Prepare sets it before each attempt")
+			case pl.contract.keyed() && f.list[i] == pl.contract.Carrier.name:
+				bad(f.name, h+" carries the key and is stored in any case")
+			}
+		}
+	}
+	for _, q := range pl.SecretQuery {
+		if q == "" {
+			bad("SecretQuery", "holds an empty name")
+		}
+	}
+}
+
+// checkKeyFormat asks the format for two keys.
+func (pl *plan) checkKeyFormat(bad func(field, why string)) {
+	if !pl.contract.keyed() && !isDerived(pl.KeyFormat) {
+		return // the key never leaves the process
+	}
+	var keys [2]string
+	for i := range keys {
+		key, err := pl.KeyFormat.NewKey(Ref{Scope: "samekey", ID: fmt.Sprintf("probe-%d", i)})
+		if err != nil {
+			bad("KeyFormat", err.Error())
+			return
+		}
+		if why := pl.contract.check(key); why != "" {
+			bad("KeyFormat", why)
+			return
+		}
+		keys[i] = key
+	}
+	if keys[0] == keys[1] {
+		bad("KeyFormat", "gives two operations the same key")
+	}
+	if isDerived(pl.KeyFormat) && pl.OnExpiry == NewKey {
+		bad("OnExpiry", "a derived key cannot be replaced by a new one")
+	}
+}
+
+// margin before the end of the key's life from which nothing is sent: what is sent must also arrive in time.
+func (pl *plan) margin() time.Duration {
+	if pl.AttemptTimeout > 0 {
+		return pl.AttemptTimeout
+	}
+	return time.Minute
+}
+
+// isCommand reports whether method changes state under the plan.
+func (pl *plan) isCommand(method string) bool {
+	switch pl.Command {
+	case On:
+		return true
+	case Off:
+		return false
+	}
+	return method == http.MethodPost || method == http.MethodPatch
+}
+
+// retriesStatus reports whether the policy repeats an answer of this status.
+func (pl *plan) retriesStatus(status int) bool {
+	return status != http.StatusConflict &&
+		(slices.Contains(pl.RetryStatus, status) || status >= 500 && slices.Contains(pl.RetryStatus, Any5xx))
+}
+
+type policyKey struct{}
+
+// WithPolicy overrides, for the calls made with ctx, the fields of p that are marked c. The others are refused: they
+// describe the endpoint, not the call.
+func WithPolicy(ctx context.Context, p Policy) context.Context {
+	return context.WithValue(ctx, policyKey{}, &p)
+}
+
+// forCall applies the policy that ctx carries.
+func (pl *plan) forCall(ctx context.Context) (*plan, error) {
+	p, ok := ctx.Value(policyKey{}).(*Policy)
+	if !ok {
+		return pl, nil
+	}
+	rest := *p
+	rest.MaxAttempts, rest.AttemptTimeout, rest.Deadline, rest.Backoff, rest.MaxRetryAfter = 0, 0, 0, Backoff{}, 0
+	rest.RetryStatus, rest.RetryTransport, rest.Decide = nil, 0, nil
+	var errs []error
+	bad := func(field, why string) {
+		errs = append(errs, &PolicyError{Endpoint: pl.pattern, Field: "WithPolicy: " + field, Why: why})
+	}
+	if fields := rest.set(); len(fields) > 0 {
+		bad(strings.Join(fields, ", "), "cannot differ per call")
+	}
+	out := *pl
+	// Off is zero in a plan and would inherit: it is negative again while the two are merged.
+	base := pl.Policy
+	for _, d := range []*time.Duration{&base.AttemptTimeout, &base.Deadline, &base.MaxRetryAfter, &base.Backoff.Min} {
+		if *d == 0 {
+			*d = -1
+		}
+	}
+	out.Policy = p.over(base)
+	out.checkTrying(bad)
+	return &out, errors.Join(errs...)
+}
+
+// set names the fields of p that are not zero.
+func (p Policy) set() []string {
+	var out []string
+	for f, v := range reflect.ValueOf(p).Fields() {
+		if !v.IsZero() {
+			out = append(out, f.Name)
+		}
+	}
+	return out
+}

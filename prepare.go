@@ -1,0 +1,154 @@
+package samekey
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// attemptContext is what Prepare and the transport see: the caller's values, but for those that name one command.
+type attemptContext struct {
+	context.Context
+	k *call
+}
+
+func (c *attemptContext) Value(key any) any {
+	switch key.(type) {
+	case servedKey:
+		return c.k
+	case nameKey, issuedKey, infoKey, policyKey, resultKey:
+		return nil
+	}
+	return c.Context.Value(key)
+}
+
+// url is where the next attempt goes: the command's target, or where its policy let a redirect lead.
+func (k *call) url() *url.URL {
+	if k.hop != "" {
+		if u, err := url.Parse(k.hop); err == nil {
+			return u
+		}
+	}
+	return k.cmd.url
+}
+
+// prepare makes an attempt's request: what is stored, the caller's own credentials, cookies, and what Prepare sets.
+func (k *call) prepare(ctx context.Context) (*http.Request, error) {
+	u := k.url()
+	req := newRequest(&attemptContext{ctx, k}, &k.rec, u, k.cmd.live, k.cmd.body)
+	k.prepared = req
+	if jar := k.reads.Jar; jar != nil {
+		for _, c := range jar.Cookies(u) {
+			req.AddCookie(c)
+		}
+	}
+	if k.cfg.Prepare != nil {
+		target, body := *req.URL, req.Body
+		if err := k.cfg.Prepare(req.Context(), req); err != nil {
+			return nil, fmt.Errorf("Config.Prepare: %w", err)
+		}
+		if why := k.changed(req, &target, body); why != "" {
+			return nil, permanentError{errors.New("Config.Prepare changed " + why + ", which must stay the same in every attempt")}
+		}
+		if err := validHeader(req.Header); err != nil {
+			return nil, permanentError{fmt.Errorf("Config.Prepare: %w", err)}
+		}
+		if len(k.cmd.body) > 0 { // Prepare may have read it
+			req.Body = io.NopCloser(bytes.NewReader(k.cmd.body))
+		}
+	}
+	if k.cmd.resumed {
+		if missing := k.missing(req); missing != "" {
+			return nil, permanentError{fmt.Errorf("%s was on the first request and is not stored; Config.Prepare has to set it, or Policy.KeepHeaders to keep it", missing)}
+		}
+	}
+	return req, nil
+}
+
+// changed names what Prepare may not touch and did.
+func (k *call) changed(req *http.Request, target *url.URL, body io.ReadCloser) string {
+	strip := func(u *url.URL) string {
+		v := *u
+		v.RawQuery, _ = splitQuery(v.RawQuery, k.plan.SecretQuery)
+		return v.String()
+	}
+	con := k.plan.contract
+	switch {
+	case req.Method != k.rec.Method:
+		return "the method"
+	case strip(req.URL) != strip(target):
+		return "the target"
+	case req.Body != body, req.ContentLength != int64(len(k.cmd.body)):
+		return "the body"
+	case con.keyed() && !slices.Equal(req.Header[con.Carrier.name], k.rec.Header[con.Carrier.name]):
+		return "the key"
+	}
+	return ""
+}
+
+// missing names a field or parameter of the first request that nobody has supplied again.
+func (k *call) missing(req *http.Request) string {
+	for _, name := range k.rec.Omitted {
+		if param, is := strings.CutPrefix(name, "?"); is {
+			if !req.URL.Query().Has(param) {
+				return "query parameter " + param
+			}
+			continue
+		}
+		if len(req.Header.Values(name)) == 0 {
+			return "header " + name
+		}
+	}
+	return ""
+}
+
+// keepCookies does for commands what http.Client does for reads.
+func (k *call) keepCookies(resp *http.Response) {
+	if jar := k.reads.Jar; jar != nil {
+		if rc := resp.Cookies(); len(rc) > 0 {
+			jar.SetCookies(k.url(), rc)
+		}
+	}
+}
+
+// redact hides in err's text what the attempt's request bore and may not be told: credentials, query, body. A foreign
+// transport may quote any of them; the chain stays as it is.
+func (k *call) redact(err error) error {
+	text := err.Error()
+	hide := func(s string) {
+		if len(s) >= 4 {
+			text = strings.ReplaceAll(text, s, "[redacted]")
+		}
+	}
+	if req := k.prepared; req != nil {
+		hide(req.URL.RawQuery)
+		for _, values := range req.URL.Query() {
+			for _, v := range values {
+				hide(v)
+				hide(url.QueryEscape(v))
+			}
+		}
+		for name, lines := range req.Header {
+			if _, kept := k.rec.Header[name]; kept {
+				continue
+			}
+			for _, l := range lines {
+				hide(l)
+				if _, token, found := strings.Cut(l, " "); found {
+					hide(token)
+				}
+			}
+		}
+		hide(string(k.cmd.body))
+	}
+	if text == err.Error() {
+		return err
+	}
+	return &redactedError{text: text, err: err}
+}

@@ -1,0 +1,294 @@
+package samekey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/samekey/samekey/internal/retryafter"
+	"github.com/samekey/samekey/internal/wire"
+)
+
+// attempt is one exchange and what it means.
+type attempt struct {
+	wire.Result
+	meaning
+}
+
+// attempts sends until there is an outcome or a limit is met. go-retryablehttp drives the loop; what it is told and asks
+// for is this call's state, as its own hooks see neither a whole answer nor the reason of a failure.
+func (k *call) attempts() {
+	loop := retryablehttp.Client{
+		HTTPClient: &http.Client{Transport: (*attempter)(k), CheckRedirect: noRedirect},
+		RetryMax:   math.MaxInt,
+		CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return k.again(), nil },
+		Backoff:    func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return k.wait },
+	}
+	req, err := retryablehttp.FromRequest((&http.Request{Method: http.MethodPost, URL: k.cmd.url, Header: http.Header{}}).WithContext(k.ctx))
+	if err == nil {
+		_, err = loop.Do(req) //nolint:bodyclose // attempter's answer has no body
+	}
+	if err != nil && k.end == nil {
+		k.end = k.ended() // in a wait
+	}
+}
+
+// attempter is the RoundTripper under the loop. The answer stays in the call: net/http's client would follow, refuse or
+// rewrap what is only to be judged. It does not export CloseIdleConnections, which the loop would call after a failure.
+type attempter call
+
+func (t *attempter) RoundTrip(*http.Request) (*http.Response, error) {
+	(*call)(t).attempt()
+	return &http.Response{StatusCode: http.StatusNoContent, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody}, nil
+}
+
+// attempt makes one exchange, its mark first.
+func (k *call) attempt() {
+	if k.refused = k.ready(); k.refused != nil {
+		return
+	}
+	k.n++
+	k.observe(Event{Step: StepAttempt})
+	x := wire.Exchange{Base: k.base, MaxResponse: k.plan.MaxResponse, OnPoint: k.onPoint(), OnResponse: k.keepCookies}
+	x.Timeout, x.TimeoutErr = k.attemptTimeout()
+	began := time.Now()
+	k.last = attempt{Result: x.Do(k.ctx, k.prepare)}
+	k.sends += max(k.last.Sends, 1)
+	if k.last.Unsent {
+		k.sends--
+	}
+	k.judge(x.TimeoutErr)
+	k.rec.Progress.LastStatus, k.rec.Progress.LastError = k.last.status(), ""
+	if k.last.Err != nil {
+		k.rec.Progress.LastError = k.last.Err.Error()
+	}
+	k.observe(Event{Step: StepAttemptDone, Sends: k.last.Sends, Status: k.last.status(), Elapsed: time.Since(began), Err: k.last.Err})
+}
+
+// ready makes the attempt's mark durable, or says why there is none.
+func (k *call) ready() error {
+	if err := k.ended(); err != nil {
+		return err
+	}
+	if k.marked {
+		k.marked = false
+		return nil
+	}
+	if at, is := k.expired(0); is { // the machine may have slept through the wait
+		return &ExpiredError{Call: k.call(), Expired: at}
+	}
+	p := k.rec.Progress
+	p.Attempts++
+	p.Seen, p.NotBefore = time.Now(), time.Time{}
+	if p.FirstSent.IsZero() {
+		p.FirstSent = p.Seen
+		k.age = newKeyAge(p, p.Seen)
+	}
+	if err := k.store.Mark(k.ctx, k.claim, p); err != nil {
+		if ended := k.ended(); ended != nil {
+			return ended
+		}
+		k.storeFailed(err)
+		return err
+	}
+	k.rec.Progress = p
+	return nil
+}
+
+// attemptTimeout is the policy's, cut to what is left of the call's deadline.
+func (k *call) attemptTimeout() (time.Duration, error) {
+	d := k.plan.AttemptTimeout
+	if t := k.reads.Timeout; t > 0 && (d == 0 || t < d) {
+		d = t
+	}
+	if k.plan.Deadline > 0 {
+		if left := k.plan.Deadline - time.Since(k.start); d == 0 || left < d {
+			return max(left, 1), &deadlineError{k.plan.Deadline}
+		}
+	}
+	return d, ErrTimeout
+}
+
+func (k *call) onPoint() func(wire.Point, bool) {
+	if k.observer == nil {
+		return nil
+	}
+	return func(p wire.Point, reused bool) {
+		steps := [...]Step{wire.Connected: StepConnected, wire.HeaderWritten: StepHeaderWritten, wire.BodyWritten: StepBodyWritten, wire.FirstByte: StepFirstByte}
+		k.observe(Event{Step: steps[p], Reused: reused})
+	}
+}
+
+// again decides, after an attempt, whether another follows, and after which wait.
+func (k *call) again() bool {
+	if k.refused != nil {
+		k.end = k.refused
+		return false
+	}
+	a, before := &k.last, k.prior
+	k.prior = before || a.mayHaveActed()
+	if err := k.ended(); err != nil && a.Err != nil {
+		k.end = err
+		return false
+	}
+	advice := k.backoff()
+	switch {
+	case a.class == classFollow && k.n < k.plan.MaxAttempts:
+		k.hop, k.wait = a.link, 0
+		return true
+	case !k.wantsRetry(), k.n >= k.plan.MaxAttempts, advice > k.plan.MaxRetryAfter && k.plan.MaxRetryAfter > 0:
+		return k.stop(before, nil)
+	}
+	if err := k.ended(); err != nil {
+		k.end = err
+		return false
+	}
+	if at, is := k.expired(k.wait); is {
+		return k.stop(before, &ExpiredError{Call: k.call(), Expired: at})
+	}
+	if end, ok := k.endTime(); ok && time.Now().Add(k.wait).After(end) {
+		return k.stop(before, k.tooLate())
+	}
+	if k.plan.budget != nil && !k.plan.budget.take() {
+		return k.stop(before, ErrBudget)
+	}
+	a.drop()
+	k.observe(Event{Step: StepWait, Wait: k.wait, Status: a.status()})
+	return true
+}
+
+// stop ends the attempts at a limit. The row of the last one in the table of outcomes asks for what was before it.
+func (k *call) stop(before bool, limit error) bool {
+	k.limit, k.prior = limit, before || k.last.Sends > 1
+	return false
+}
+
+// wantsRetry is what the policy says of the last attempt, its limits aside.
+func (k *call) wantsRetry() bool {
+	a, pl := &k.last, k.plan
+	var retry bool
+	switch {
+	case a.permanent || a.class == classConflict || a.class == classSucceeded || a.class == classProcessing || a.class == classStored:
+		return false
+	case !pl.contract.repeatable() && !a.Unsent:
+		return false
+	case a.Unsent:
+		retry = true
+	case a.Err != nil:
+		retry = pl.RetryTransport == On
+	default:
+		retry = a.class != classRejected && pl.retriesStatus(a.status()) || a.byRule && a.class == classUncertain && pl.retriesStatus(http.StatusServiceUnavailable)
+	}
+	if pl.Decide != nil && (a.Err != nil || a.status() >= 400) {
+		view := Attempt{Operation: operationOf(&k.rec, pl.pattern), N: k.n, Status: a.status(), Err: a.Err, Body: a.Body}
+		if a.Resp != nil {
+			view.Header = a.Resp.Header
+		}
+		switch pl.Decide(view) {
+		case Stop:
+			return false
+		case Retry:
+			return true
+		}
+	}
+	return retry
+}
+
+// backoff sets the wait before the next attempt, and returns what the server advised.
+func (k *call) backoff() (advice time.Duration) {
+	b := k.plan.Backoff
+	k.wait, k.advised = 0, time.Time{}
+	if b.Min > 0 {
+		ceiling := b.Max
+		if shift := k.n - 1; shift < 32 && b.Min<<shift < b.Max && b.Min<<shift > 0 {
+			ceiling = b.Min << shift
+		}
+		k.wait = b.Min + rand.N(ceiling-b.Min+1)
+	}
+	if k.last.Resp == nil || k.plan.MaxRetryAfter == 0 {
+		return 0
+	}
+	now := time.Now()
+	advice, ok := retryafter.Parse(k.last.Resp.Header, now)
+	if !ok {
+		return 0
+	}
+	k.advised = now.Add(min(advice, maxAdvice))
+	k.wait = max(k.wait, min(advice, k.plan.MaxRetryAfter))
+	return advice
+}
+
+// maxAdvice keeps a server's Retry-After within what a time.Time can hold.
+const maxAdvice = 100 * 365 * 24 * time.Hour
+
+// ended says why the call may not go on, nil while it may.
+func (k *call) ended() error {
+	if k.ctx.Err() == nil {
+		return nil
+	}
+	return endOf(k.ctx)
+}
+
+// endOf joins what ended ctx with what errors.Is has to find: a caller's own cause hides context.Canceled.
+func endOf(ctx context.Context) error {
+	cause, err := context.Cause(ctx), ctx.Err()
+	if errors.Is(cause, ErrClosed) || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// endTime is the earlier one of the policy's deadline and of that of whoever waits.
+func (k *call) endTime() (time.Time, bool) {
+	end, ok := k.deadline()
+	if k.plan.Deadline > 0 {
+		if own := k.start.Add(k.plan.Deadline); !ok || own.Before(end) {
+			return own, true
+		}
+	}
+	return end, ok
+}
+
+// tooLate is the error of a wait that cannot end in time.
+func (k *call) tooLate() error {
+	if end, ok := k.deadline(); ok && time.Now().Add(k.wait).After(end) {
+		return fmt.Errorf("the next attempt would come after the caller's deadline: %w", context.DeadlineExceeded)
+	}
+	return &deadlineError{k.plan.Deadline}
+}
+
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// budget bounds retries to a share of requests, so that an outage is not answered with a multiple of the load.
+type budget struct {
+	mu           sync.Mutex
+	share, saved float64
+}
+
+// budgetReserve is what an endpoint may retry before it has earned anything.
+const budgetReserve = 10
+
+func newBudget(share float64) *budget { return &budget{share: share, saved: budgetReserve} }
+
+func (b *budget) request() {
+	b.mu.Lock()
+	b.saved = min(b.saved+b.share, budgetReserve)
+	b.mu.Unlock()
+}
+
+func (b *budget) take() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.saved < 1 {
+		return false
+	}
+	b.saved--
+	return true
+}
