@@ -18,8 +18,9 @@ func (e *Engine) serveAdmin(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-func (e *Engine) adminMux() *http.ServeMux {
+func (e *Engine) adminMux() http.Handler {
 	mux := http.NewServeMux()
+	e.addPage(mux)
 	mux.HandleFunc("GET /_mock/ledger", func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, e.Totals()) })
 	mux.HandleFunc("GET /_mock/requests", func(w http.ResponseWriter, r *http.Request) { reply(w, 200, e.rows(r.FormValue("key"))) })
 	mux.HandleFunc("GET /_mock/faults", func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, e.faultStates()) })
@@ -42,7 +43,7 @@ func (e *Engine) adminMux() *http.ServeMux {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("POST /_mock/operations/{id}", e.postOperation)
-	return mux
+	return http.NewCrossOriginProtection().Handler(mux) // another site's page has no business here
 }
 
 func (e *Engine) postFaults(w http.ResponseWriter, r *http.Request) {
@@ -138,21 +139,23 @@ type row struct {
 func (e *Engine) rows(key string) []row {
 	out := []row{}
 	for _, r := range e.Requests() {
-		if key != "" && r.Key != key {
-			continue
+		if key == "" || r.Key == key {
+			out = append(out, r.row())
 		}
-		h := r.Header.Clone()
-		for _, secret := range []string{"Authorization", "Cookie", "Proxy-Authorization"} {
-			if h.Get(secret) != "" {
-				h.Set(secret, "(hidden)")
-			}
-		}
-		v := row{r.N, r.At, nil, r.Principal, r.Method, r.Path, r.Query, r.Proto, r.Key, r.SeenKey, r.Operation, h,
-			string(r.Body), r.RemoteAddr, r.Status, r.Fault, r.Effect, r.Replayed, r.Lost, r.HungUp, r.Duplicate}
-		if r.end != 0 {
-			v.End = &r.End
-		}
-		out = append(out, v)
 	}
 	return out
+}
+
+func (r Request) row() row {
+	for _, secret := range []string{"Authorization", "Cookie", "Proxy-Authorization"} {
+		if r.Header.Get(secret) != "" {
+			r.Header.Set(secret, "(hidden)")
+		}
+	}
+	v := row{r.N, r.At, nil, r.Principal, r.Method, r.Path, r.Query, r.Proto, r.Key, r.SeenKey, r.Operation, r.Header,
+		string(r.Body), r.RemoteAddr, r.Status, r.Fault, r.Effect, r.Replayed, r.Lost, r.HungUp, r.Duplicate}
+	if r.end != 0 {
+		v.End = &r.End
+	}
+	return v
 }

@@ -53,7 +53,7 @@ type Engine struct {
 	ttl     time.Duration
 	api     http.Handler
 	sample  *sampleAPI // nil with an API of the caller's
-	admin   *http.ServeMux
+	admin   http.Handler
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 

@@ -1,10 +1,13 @@
 package mockserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -270,9 +273,12 @@ func (e *Engine) Finish(id string, succeeded bool) bool {
 }
 
 func object(w http.ResponseWriter, r *http.Request) (map[string]any, bool) {
-	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") && r.ParseForm() == nil {
+	body, _ := io.ReadAll(r.Body)
+	// What looks like JSON is JSON: curl -d says it is a form, whatever it is.
+	form := strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") && !bytes.HasPrefix(body, []byte("{"))
+	if fields, err := url.ParseQuery(string(body)); form && err == nil {
 		in := map[string]any{}
-		for name, v := range r.PostForm {
+		for name, v := range fields {
 			in[name] = v[0]
 			if _, err := strconv.ParseInt(v[0], 10, 64); err == nil {
 				in[name] = json.Number(v[0])
@@ -280,7 +286,7 @@ func object(w http.ResponseWriter, r *http.Request) (map[string]any, bool) {
 		}
 		return in, true
 	}
-	d := json.NewDecoder(r.Body)
+	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
 	var in map[string]any
 	if err := d.Decode(&in); err != nil || in == nil {

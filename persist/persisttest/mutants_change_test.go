@@ -180,6 +180,23 @@ func mutantsOfSettle(add adder) {
 	add(retained, "the name goes earlier", answered(func(a *persist.Answer) { a.KeepName = a.KeepName.Add(-time.Hour) }))
 	add("Retention/what is owed outlives both", "it does not", unowed)
 	add("Retention/holds for List too", "not for List", answered(longer))
+	add("Retention/leaves what is held one holder", "and gives it to another", func(b *bent) {
+		b.begin = func(ctx context.Context, r persist.Record) (persist.Entry, error) {
+			e, err := b.Store.Begin(ctx, r)
+			if e.Answer != nil && e.Answer.KeepName.Before(time.Now()) {
+				return persist.Entry{Record: r, Claim: b.latest(r.Ref), New: true}, nil
+			}
+			return e, err
+		}
+	})
+	add("Retention/leaves what is held one holder", "forgets it under the holder", func(b *bent) {
+		b.mark = func(ctx context.Context, c persist.Claim, p persist.Progress) error {
+			if r, err := b.Store.Get(ctx, c.Ref); err == nil && r.Answer != nil && r.Answer.KeepName.Before(time.Now()) {
+				return persist.ErrClaimLost
+			}
+			return b.Store.Mark(ctx, c, p)
+		}
+	})
 	add("Values/big bodies", "at most 4 MiB", begun(func(r *persist.Record) { r.Body = r.Body[:min(len(r.Body), 4<<20)] }))
 	add("Values/big bodies", "answers of 1 MiB", answered(func(a *persist.Answer) { a.Body = a.Body[:min(len(a.Body), 1<<20)] }))
 	const at = "Values/times and durations"

@@ -32,7 +32,7 @@ func mutants() []mutant {
 
 // TestMutants: each rule catches the stores that are made to break it, and there is one at least for each.
 func TestMutants(t *testing.T) {
-	patience = time.Second
+	patience = 300 * time.Millisecond
 	t.Cleanup(func() { patience = time.Minute })
 	caught := map[string]bool{}
 	for _, m := range mutants() {

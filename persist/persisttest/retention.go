@@ -11,6 +11,7 @@ var retentionRules = []rule{
 	{name: "Retention/past KeepBody a tombstone, past KeepName nothing", timed: true, run: retention},
 	{name: "Retention/what is owed outlives both", timed: true, run: retentionOwed},
 	{name: "Retention/holds for List too", timed: true, run: retentionList},
+	{name: "Retention/leaves what is held one holder", timed: true, run: retentionHeld},
 }
 
 func retention(p *place) {
@@ -91,4 +92,28 @@ func retentionList(p *place) {
 	})
 	_, err := p.s.Get(p.ctx, r.Ref)
 	p.False(errors.Is(err, persist.ErrNotFound), "the name is known longer than the answer")
+}
+
+// retentionHeld: a claim was taken before the time had passed, and is used after. Whether the store lets go of the name
+// or of nothing before the claim ends is its own affair: two may not hold it.
+func retentionHeld(p *place) {
+	a := answer(persist.Conflicted)
+	a.KeepBody = time.Now().Add(p.span)
+	a.KeepName = a.KeepBody
+	r := p.settled(p.rec("op"), a)
+	c := p.claim(r.Ref).Claim
+	time.Sleep(2 * p.span)
+	next := p.rec("op")
+	e, err := p.s.Begin(p.ctx, next)
+	p.NoError(err)
+	if e.New {
+		p.changeNothing("of what was there before", c, next)
+		return
+	}
+	p.Zero(e.Claim)
+	p.NoError(p.s.Mark(p.ctx, c, r.Progress), "the claim still holds")
+	b := answer(persist.Succeeded) // resumed, and it worked
+	r.Answer = &b
+	p.settle(c, b)
+	p.stored(r)
 }
