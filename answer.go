@@ -25,10 +25,10 @@ type answer struct {
 
 // newAnswer is the last attempt's answer; it takes over what of its body is still to come.
 func (k *call) newAnswer(s State) *answer {
-	a := &answer{head: k.last.Resp, body: k.last.Body, info: k.info(s)}
+	a := &answer{head: k.last.Resp, body: k.last.Body, truncated: k.last.dropped, info: k.info(s)}
 	if k.last.Rest != nil {
 		k.streams = true
-		a.rest = &rest{ReadCloser: k.last.Rest, end: func() { k.unhook(); k.cancel(nil) }}
+		a.rest = &rest{ReadCloser: k.last.Rest, end: k.finish}
 		k.last.Rest = nil
 	}
 	return a
@@ -76,7 +76,10 @@ func (a *answer) infoFor(first bool) Info {
 // response makes one caller's response. Header and body are its own.
 func (a *answer) response(req *http.Request, first bool) *http.Response {
 	resp := *a.head
-	resp.Header, resp.Trailer, resp.TransferEncoding = a.head.Header.Clone(), a.head.Trailer.Clone(), nil
+	resp.TransferEncoding = nil
+	if a.handover == nil || a.handover.k.cmd.adopted { // else nobody else has it: not another caller, and not the store
+		resp.Header, resp.Trailer = a.head.Header.Clone(), a.head.Trailer.Clone()
+	}
 	resp.Request = req.WithContext(context.WithValue(req.Context(), resultKey{}, &result{info: a.infoFor(first), err: a.err}))
 	switch {
 	case a.rest != nil && first:
@@ -89,13 +92,24 @@ func (a *answer) response(req *http.Request, first bool) *http.Response {
 	case len(a.body) == 0:
 		resp.Body, resp.ContentLength = http.NoBody, 0
 	default:
-		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(a.body)), int64(len(a.body))
+		resp.Body, resp.ContentLength = newBytesBody(a.body), int64(len(a.body))
 	}
 	if a.handover != nil {
 		resp.Body = &handedOver{ReadCloser: resp.Body, h: a.handover}
 	}
 	return &resp
 }
+
+// bytesBody is a body in memory.
+type bytesBody struct{ bytes.Reader }
+
+func newBytesBody(b []byte) *bytesBody {
+	r := new(bytesBody)
+	r.Reset(b)
+	return r
+}
+
+func (*bytesBody) Close() error { return nil }
 
 // drop ends what nobody gets.
 func (a *answer) drop() {
@@ -112,11 +126,9 @@ func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 // handover is an anonymous success on its way to the caller. Nobody can ask for it again by name, so that it stays
 // pending until the caller has read it to its end, or closed it.
 type handover struct {
-	c      *core
-	store  persist.Store
+	k      *call
 	claim  persist.Claim
 	answer persist.Answer
-	told   func(error)
 	once   sync.Once
 }
 
@@ -124,13 +136,7 @@ type handover struct {
 func (k *call) handOver() *handover {
 	a := k.toKeep(Succeeded, false)
 	a.Header, a.Body = nil, nil // the operation leaves the store with it
-	h := &handover{c: k.core, store: k.store, claim: k.claim, answer: a, told: func(err error) {
-		if err != nil {
-			k.storeFailed(err)
-			return
-		}
-		k.observe(Event{Step: StepSettled, State: Succeeded, Status: a.Status})
-	}}
+	h := &handover{k: k, claim: k.claim, answer: a}
 	k.claim = persist.Claim{}
 	k.mu.Lock()
 	k.open[h] = struct{}{}
@@ -141,17 +147,25 @@ func (k *call) handOver() *handover {
 // done settles, the first time.
 func (h *handover) done() {
 	h.end(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
-		defer cancel()
-		h.told(h.store.Settle(ctx, h.claim, h.answer))
+		ctx := context.Background()
+		if !h.answer.Lazy {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, settleTimeout)
+			defer cancel()
+		}
+		if err := h.k.store.Settle(ctx, h.claim, h.answer); err != nil {
+			h.k.storeFailed(err)
+			return
+		}
+		h.k.observe(Event{Step: StepSettled, State: Succeeded, Status: h.answer.Status})
 	})
 }
 
 // release leaves the operation pending.
 func (h *handover) release(ctx context.Context) {
 	h.end(func() {
-		if err := h.store.Release(ctx, h.claim); err != nil {
-			h.told(err)
+		if err := h.k.store.Release(ctx, h.claim); err != nil {
+			h.k.storeFailed(err)
 		}
 	})
 }
@@ -159,9 +173,9 @@ func (h *handover) release(ctx context.Context) {
 func (h *handover) end(f func()) {
 	h.once.Do(func() {
 		f()
-		h.c.mu.Lock()
-		delete(h.c.open, h)
-		h.c.mu.Unlock()
+		h.k.mu.Lock()
+		delete(h.k.open, h)
+		h.k.mu.Unlock()
 	})
 }
 
@@ -211,14 +225,23 @@ func (k *call) local() *answer {
 	return a
 }
 
-// remember keeps a conflict that could not be written down, so that no loop of this process sends it again.
-func (c *core) remember(ref Ref, a *answer) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.conflicts[ref] = a
+// unwritten is a conflict that could not be written down.
+type unwritten struct {
+	answer answer
+	rec    persist.Record // that it answers
+	kept   persist.Answer // that was to be written
 }
 
-func (c *core) remembered(ref Ref) *answer {
+// remember keeps a conflict that could not be written down, so that no loop of this process sends it again.
+func (k *call) remember(a answer, kept persist.Answer) {
+	a.info.Source, a.info.Sends = Local, 0
+	a.truncated, a.rest = a.rest != nil, nil
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.conflicts[k.rec.Ref] = &unwritten{answer: a, rec: k.rec, kept: kept}
+}
+
+func (c *core) remembered(ref Ref) *unwritten {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.conflicts[ref]

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/samekey/samekey/internal/wire"
 	"github.com/samekey/samekey/persist"
 )
 
@@ -17,7 +18,6 @@ type call struct {
 	cmd      *command
 	ctx      context.Context // the caller's, ended by Close too
 	cancel   context.CancelCauseFunc
-	unhook   func() bool
 	deadline func() (time.Time, bool) // of whoever waits
 	start    time.Time
 	entered  bool // counted by Close
@@ -35,6 +35,7 @@ type call struct {
 	n, sends     int  // attempts and physical sends of this call
 	hop          string
 	streams      bool
+	exchange     wire.Exchange
 	prepared     *http.Request
 	last         attempt
 	refused      error // why an attempt was not begun
@@ -43,6 +44,7 @@ type call struct {
 	wait         time.Duration
 	advised      time.Time // the server's Retry-After
 	final        *persist.Answer
+	reconciled   bool
 }
 
 // mode is who makes a call. What would remove a record leaves it pending in modeRecover.
@@ -60,10 +62,9 @@ func (c *core) newCall(ctx context.Context, cmd *command, deadline func() (time.
 	if cmd.plan.Persist == PersistNone {
 		k.store = noStore{}
 	}
-	k.fresh = !cmd.named
-	k.entered = c.enter()
+	k.fresh = !cmd.shareable()
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
-	k.unhook = context.AfterFunc(c.ctx, func() { k.cancel(ErrClosed) })
+	k.entered = c.track(k)
 	return k
 }
 
@@ -71,12 +72,17 @@ func (c *core) newCall(ctx context.Context, cmd *command, deadline func() (time.
 func (k *call) leave() {
 	k.release()
 	if !k.streams { // a body that still streams needs the context, and ends it when it is closed
-		k.unhook()
-		k.cancel(nil)
+		k.finish()
 	}
 	if k.entered {
 		k.calls.Done()
 	}
+}
+
+// finish ends the call's context.
+func (k *call) finish() {
+	k.untrack(k)
+	k.cancel(nil)
 }
 
 // begin makes key and request durable, the first attempt's mark with them. It returns the answer of an operation that
@@ -85,8 +91,13 @@ func (k *call) begin() *answer {
 	if !k.entered {
 		return k.notSent(ErrClosed)
 	}
-	if a := k.remembered(k.rec.Ref); a != nil {
-		return a
+	if u := k.remembered(k.rec.Ref); u != nil {
+		if !k.cmd.sameAs(&u.rec) {
+			k.rec.Key, k.rec.Progress = u.rec.Key, u.rec.Progress
+			return k.failed(&MismatchError{Call: k.call()})
+		}
+		a := u.answer
+		return &a
 	}
 	if err := k.ended(); err != nil {
 		return k.notSent(err)
@@ -114,7 +125,8 @@ func (k *call) begin() *answer {
 // send readies the first attempt of an operation whose mark is durable.
 func (k *call) send() *answer {
 	k.marked, k.age = true, newKeyAge(k.rec.Progress, time.Now())
-	if at, is := k.expired(0); is { // a derived key that was issued long ago, and may have been sent from elsewhere
+	// A derived key that was issued long ago may have been sent from elsewhere; one made now is as young as can be.
+	if at, is := k.expired(0); is && !k.cmd.rec.Progress.FirstSent.IsZero() {
 		e := &ExpiredError{Call: k.call(), Expired: at}
 		if err := k.write(persist.Answer{State: Abandoned, Reason: "expired before it was sent"}, e); err != nil {
 			return k.unknown(err)
@@ -173,6 +185,9 @@ func (k *call) takeOver() *answer {
 	k.cmd.resumed = true
 	if con := k.plan.contract; con.keyed() && len(k.rec.Header[con.Carrier.name]) == 0 { // recorded under another carrier
 		k.rec.Header = con.placedIn(k.rec.Header, k.rec.Key)
+	}
+	if k.cmd.body == nil {
+		return k.unknown(errKeyOnly)
 	}
 	if at, is := k.expired(0); is && !k.rec.Progress.FirstSent.IsZero() {
 		if k.plan.OnExpiry == NewKey && k.mode == modeDo && k.cmd.rec.Key != k.rec.Key {
@@ -254,17 +269,31 @@ func (k *call) call() Call {
 func (cmd *command) call() Call {
 	return Call{
 		Ref: cmd.rec.Ref, Key: cmd.rec.Key, Method: cmd.rec.Method, URL: bareURL(cmd.rec.Target), Endpoint: cmd.plan.pattern,
-		fresh: !cmd.named,
+		fresh: !cmd.shareable(),
 	}
+}
+
+// unkeyed is call for one that shares, or waits for, what another began: under which key is for that one to say.
+func (cmd *command) unkeyed() Call {
+	c := cmd.call()
+	if !cmd.adopted {
+		c.Key = ""
+	}
+	return c
 }
 
 func (k *call) observe(e Event) {
 	if k.observer == nil {
 		return
 	}
+	k.observer(k.ctx, k.about(e))
+}
+
+// about fills in what all events of k have.
+func (k *call) about(e Event) Event {
 	e.Time, e.Ref, e.Key, e.Method, e.Endpoint = time.Now(), k.rec.Ref, k.rec.Key, k.rec.Method, k.plan.pattern
 	e.Durable, e.Recovery, e.Attempt = k.plan.Persist != PersistNone, k.mode != modeDo, k.rec.Progress.Attempts
-	k.observer(k.ctx, e)
+	return e
 }
 
 func (k *call) storeFailed(err error) { k.observe(Event{Step: StepStoreError, Err: err}) }

@@ -64,16 +64,18 @@ type core struct {
 	end   context.CancelCauseFunc
 	mu    sync.Mutex
 	calls sync.WaitGroup
+	// live are the calls under way, for Close to end.
+	live map[*call]struct{}
 	// open are the anonymous successes whose callers have not read them yet; conflicts are those that could not be
 	// written down, so that no loop of this process sends them again.
 	open      map[*handover]struct{}
-	conflicts map[Ref]*answer
+	conflicts map[Ref]*unwritten
 	closed    bool
 }
 
 // New validates cfg. Its errors are *PolicyError, naming endpoint and field, all of them joined.
 func New(cfg Config) (*Client, error) {
-	c := &core{cfg: cfg, open: map[*handover]struct{}{}, conflicts: map[Ref]*answer{}, plans: map[string]*plan{}}
+	c := &core{cfg: cfg, live: map[*call]struct{}{}, open: map[*handover]struct{}{}, conflicts: map[Ref]*unwritten{}, plans: map[string]*plan{}}
 	var errs []error
 	if cfg.Store == nil {
 		errs = append(errs, &PolicyError{Field: "Store", Why: "is missing: journal.Open makes one on disk, memory.New one for tests"})
@@ -150,7 +152,7 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 
 // planFor finds the endpoint's policy.
 func (c *core) planFor(req *http.Request) *plan {
-	if req.URL != nil {
+	if req.URL != nil && len(c.plans) > 0 {
 		if pattern := c.set.Match(req.Method, req.URL); pattern != "" {
 			return c.plans[pattern]
 		}
@@ -191,13 +193,13 @@ func (c *core) answer(req *http.Request, pl *plan) (a *answer, first bool) {
 	a, first, err = c.flights.Do(ctx, cmd.rec.Ref, cmd,
 		func(data any) error {
 			if other := data.(*command); !cmd.sameAs(&other.rec) {
-				return &MismatchError{Call: cmd.call()}
+				return &MismatchError{Call: cmd.unkeyed()}
 			}
 			return nil
 		},
 		func(ctx context.Context, f *flight.Call[*answer]) *answer { return c.run(ctx, cmd, f.Deadline) })
 	if err != nil {
-		call := cmd.call()
+		call := cmd.unkeyed()
 		if !errors.Is(err, ErrMismatch) { // the caller's own context ended, the call that it shared or waited for did not
 			call.MaybeSent = true
 			err = &OutcomeUnknownError{Call: call, Err: endOf(ctx)}
@@ -227,6 +229,9 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.closed = true
+	for k := range c.live {
+		k.cancel(ErrClosed)
+	}
 	c.mu.Unlock()
 	c.end(ErrClosed)
 	c.calls.Wait()
@@ -245,7 +250,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// enter counts a call; false once the client is closed.
+// enter counts something that Close waits for; false once the client is closed.
 func (c *core) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -254,4 +259,22 @@ func (c *core) enter() bool {
 	}
 	c.calls.Add(1)
 	return true
+}
+
+// track has Close end k, from now until untrack.
+func (c *core) track(k *call) (ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.calls.Add(1)
+	c.live[k] = struct{}{}
+	return true
+}
+
+func (c *core) untrack(k *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.live, k)
 }

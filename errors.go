@@ -74,6 +74,17 @@ func (c *Call) String() string {
 	return b.String()
 }
 
+// tell is err's text. The texts of stores name an operation by its ID, which is the key where nobody has named it, and
+// transports may quote the header: the key is shortened there too.
+func (c *Call) tell(err error) string { return hideKey(err.Error(), c.Key) }
+
+func hideKey(text, key string) string {
+	if len(key) <= 12 {
+		return text // too short to be told from other words
+	}
+	return strings.ReplaceAll(text, key, shortKey(key))
+}
+
 // shortKey shows enough of a key to find it in a log, and too little to send it.
 func shortKey(k string) string {
 	if len(k) <= 12 {
@@ -155,7 +166,7 @@ func (e *OutcomeUnknownError) Error() string {
 		s += fmt.Sprintf(", last status %d", e.Last.Status)
 	}
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + e.tell(e.Err)
 	}
 	if e.ID == e.Key && e.Key != "" {
 		return s + " (pending: Recover or Resume goes on under this key; running the code again would be a second operation)"
@@ -176,7 +187,7 @@ type NotSentError struct {
 }
 
 func (e *NotSentError) Error() string {
-	return "samekey: not sent: " + e.Call.String() + ": " + e.Err.Error()
+	return "samekey: not sent: " + e.Call.String() + ": " + e.tell(e.Err)
 }
 
 // Is matches ErrNotSent.
@@ -245,7 +256,7 @@ type StoreError struct {
 }
 
 func (e *StoreError) Error() string {
-	s := "samekey: store failed, nothing was sent: " + e.Call.String() + ": " + e.Err.Error()
+	s := "samekey: store failed, nothing was sent: " + e.Call.String() + ": " + e.tell(e.Err)
 	if e.MayBeRecorded {
 		s += "; the operation may be recorded, and a later recovery may send it: Forget or Resume it"
 	}

@@ -131,7 +131,7 @@ func (k *contract) adopted(h http.Header) (key, why string) {
 	if !k.keyed() {
 		return "", ""
 	}
-	lines := h[k.Carrier.name]
+	lines := k.Carrier.lines(h)
 	switch len(lines) {
 	case 0:
 		return "", ""
@@ -150,6 +150,16 @@ func (k *contract) adopted(h http.Header) (key, why string) {
 		return "", why
 	}
 	return key, ""
+}
+
+// lines are the carrier's in h, however its name is written there: net/http sends it as it is.
+func (c Carrier) lines(h http.Header) (out []string) {
+	for name, lines := range h {
+		if name == c.name || http.CanonicalHeaderKey(name) == c.name {
+			out = append(out, lines...)
+		}
+	}
+	return out
 }
 
 // unquote reads an RFC 9651 string.

@@ -103,7 +103,7 @@ func LogTo(l *slog.Logger) Observer {
 		add(e.Elapsed > 0, slog.Duration("elapsed", e.Elapsed))
 		add(e.Step == StepWait, slog.Duration("wait", e.Wait))
 		if e.Err != nil {
-			attrs = append(attrs, slog.String("error", e.Err.Error()))
+			attrs = append(attrs, slog.String("error", hideKey(e.Err.Error(), e.Key)))
 		}
 		l.LogAttrs(ctx, level, "samekey: "+e.Step.String(), attrs...)
 	}

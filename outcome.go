@@ -57,7 +57,7 @@ func (a *attempt) mayHaveActed() bool {
 func (a *attempt) drop() {
 	if a.Rest != nil {
 		_ = a.Rest.Close()
-		a.Rest = nil
+		a.Rest, a.dropped = nil, true
 	}
 }
 
@@ -151,7 +151,7 @@ func (pl *plan) judgeAnswer(resp *http.Response, body []byte) (m meaning) {
 		m.class = classRejected
 	case slices.Contains([]int{401, 403, 407, 421, 425, 429, 431, 451, 511}, status):
 		m.class = classGate
-	case status == http.StatusRequestTimeout || status >= 500:
+	case status == http.StatusRequestTimeout || status >= 500 || status < 200:
 		m.class = classUncertain
 	default:
 		m.class = classOther
@@ -217,6 +217,9 @@ func (k *call) settle() *answer {
 		k.rec.Progress.Parked = true
 		return k.unknown(errStoredFailure)
 	case classUnsent:
+		if !k.prior && k.limit != nil {
+			return k.notSent(&limitError{cause: a.Err, limit: k.limit})
+		}
 		if !k.prior {
 			return k.notSent(a.Err)
 		}
@@ -275,7 +278,7 @@ func (k *call) failed(err error) *answer {
 func (k *call) unknown(err error) *answer {
 	call := k.call()
 	call.MaybeSent = true
-	if k.n > 0 || k.rec.Progress.Parked {
+	if k.n > 0 || k.mode == modeRecover {
 		k.note()
 	}
 	e := &OutcomeUnknownError{Call: call, Last: k.last.reply(), RetryAfter: k.advised, Err: err}
@@ -289,7 +292,6 @@ func (k *call) unknown(err error) *answer {
 func (k *call) surface(e *ExpiredError) *answer {
 	e.MaybeSent = k.prior
 	if k.n > 0 || k.mode == modeRecover {
-		k.rec.Progress.Parked = k.rec.Progress.Parked || k.mode == modeRecover
 		k.note()
 	}
 	if !k.prior && k.mode != modeRecover { // a derived key that was too old from the start
@@ -319,8 +321,11 @@ func (k *call) notSent(err error) *answer {
 	call := k.call()
 	call.MaybeSent = false
 	e := &NotSentError{Call: call, Err: err}
-	if k.claim.Token == 0 || k.mode == modeRecover {
+	if k.claim.Token == 0 {
 		return k.failed(e)
+	}
+	if k.cmd.resumed { // enqueued or given a new key: it is still to be sent
+		return k.unknown(err)
 	}
 	if serr := k.write(persist.Answer{State: Abandoned, Reason: "not sent"}, e); serr != nil {
 		return k.unknown(fmt.Errorf("%w; and taking it back failed: %w", err, serr))
@@ -330,7 +335,7 @@ func (k *call) notSent(err error) *answer {
 
 // reject ends an operation without effect. That is told only once it is durable.
 func (k *call) reject(keep bool) *answer {
-	if k.mode == modeRecover && k.last.class == classGate {
+	if k.last.class == classGate && (k.mode == modeRecover || k.cmd.resumed) { // it is still to be sent
 		return k.unknown(nil)
 	}
 	if err := k.write(k.toKeep(Rejected, keep), nil); err != nil {
@@ -345,11 +350,14 @@ func (k *call) conflict() *answer {
 	e.MaybeSent = true
 	rec := k.toKeep(Conflicted, true)
 	rec.Reason = conflictNote(e)
+	if least := time.Now().Add(k.plan.retention()); rec.KeepBody.Before(least) { // Resume needs the request, whatever Retention says
+		rec.KeepBody, rec.KeepName = least, least.Add(tombstoneLife)
+	}
 	err := k.write(rec, e)
 	a := k.newAnswer(Conflicted)
 	a.err, a.info.StoreErr = e, err
 	if err != nil {
-		k.remember(k.rec.Ref, a)
+		k.remember(*a, rec)
 	}
 	return a
 }
@@ -371,20 +379,40 @@ func (k *call) succeed() *answer {
 // toKeep is what the store keeps of the last answer.
 func (k *call) toKeep(s State, keep bool) persist.Answer {
 	a := &k.last
-	out := persist.Answer{State: s, Status: a.status(), Header: a.Resp.Header, Body: a.Body, Truncated: a.Rest != nil}
+	out := persist.Answer{State: s, Status: a.status(), Header: storable(a.Resp.Header), Body: a.Body, Truncated: a.Rest != nil}
 	if keep {
 		out.KeepBody, out.KeepName = k.keepUntil()
 	}
 	// A success that is lost costs one harmless repeat under the same key; without one, or where an expired operation
 	// is taken not to have happened, it would cost a second effect.
+	if k.plan.Persist == PersistKeyOnly {
+		out.KeepBody = time.Time{}
+	}
 	out.Owed = k.owed
 	out.Lazy = !k.owed && s == Succeeded && k.plan.contract.keyed() && k.plan.OnExpiry != NewKey
 	return out
 }
 
+// storable is an answer's header without what no file may hold.
+func storable(h http.Header) http.Header {
+	if !slices.ContainsFunc(credentials, func(name string) bool { return h[name] != nil }) {
+		return h
+	}
+	h = h.Clone()
+	for _, name := range credentials {
+		delete(h, name)
+	}
+	return h
+}
+
 // write settles, and with that gives the claim up. err is the outcome's, for the observer.
 func (k *call) write(a persist.Answer, err error) error {
 	k.outcome(a.State, err)
+	return k.put(a)
+}
+
+// put is write for an answer whose outcome was told before.
+func (k *call) put(a persist.Answer) error {
 	ctx, cancel := k.lastWord()
 	defer cancel()
 	began := time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"reflect"
 	"slices"
@@ -47,7 +48,7 @@ type Policy struct {
 	Redirects         Switch                 // Off; On: 307 and 308 of the same origin are followed, each hop an attempt
 	MaxBody           int64                  // 1 MiB, in bytes
 	MaxResponse       int64                  // 1 MiB, in bytes; what is beyond streams
-	Persist           Persist                // PersistFull; PersistNone
+	Persist           Persist                // PersistFull; PersistKeyOnly, PersistNone
 	OnExpiry          Expiry                 // Surface; NewKey is the caller's word that an expired operation did not happen
 	KeepHeaders       []string               // stored beside Content-*, Accept*, If-*, Prefer, User-Agent; credentials are refused
 	IdentityHeaders   []string               // stored, and part of the fingerprint (Stripe-Account)
@@ -68,6 +69,10 @@ type Persist uint8
 const (
 	PersistInherit Persist = iota
 	PersistFull            // key and request: an operation survives the process
+	// PersistKeyOnly keeps the key and a fingerprint, and no payload, neither the request's nor the answer's: the next
+	// call with the operation's name has to bring the same bytes again. Recover cannot send such an operation, and asks
+	// Recovery.Reconcile. Who has the file can still try out payloads against the fingerprint. Needs names.
+	PersistKeyOnly
 	// PersistNone keeps nothing: the call is retried under one key, and dies with the process. The endpoint steps
 	// outside the promises that need a store, by the caller's word.
 	PersistNone
@@ -179,14 +184,19 @@ func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, erro
 	if pl.MaxResponse < 0 {
 		bad("MaxResponse", "is negative")
 	}
-	if pl.Budget > 1 {
+	// One byte beyond is looked for.
+	pl.MaxBody, pl.MaxResponse = min(pl.MaxBody, math.MaxInt64-1), min(pl.MaxResponse, math.MaxInt64-1)
+	if !(pl.Budget <= 1) { // NaN is none either
 		bad("Budget", fmt.Sprintf("is a share of retries among requests, at most 1, not %g", pl.Budget))
 	}
 	if pl.Budget > 0 {
 		pl.budget = newBudget(pl.Budget)
 	}
 	if pl.Persist > PersistNone {
-		bad("Persist", "is none of PersistFull, PersistNone")
+		bad("Persist", "is none of PersistFull, PersistKeyOnly, PersistNone")
+	}
+	if pl.Persist == PersistKeyOnly && pl.RequireName != On {
+		bad("Persist", "PersistKeyOnly needs RequireName: nobody could bring the payload of an anonymous operation again")
 	}
 	if pl.OnExpiry > NewKey {
 		bad("OnExpiry", "is neither Surface nor NewKey")
@@ -200,13 +210,11 @@ func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, erro
 		}
 		pl.ignore = append(pl.ignore, ptr)
 	}
-	switch life := pl.contract.life(); {
+	switch {
 	case pl.Retention < 0:
 		pl.Retention = 0
-	case pl.Retention == 0 && life > 0:
-		pl.Retention = min(life, maxRetention)
 	case pl.Retention == 0:
-		pl.Retention = maxRetention
+		pl.Retention = pl.retention()
 	}
 	if leaser != nil && pl.AttemptTimeout > 0 && pl.AttemptTimeout*2 > leaser.Lease() {
 		bad("AttemptTimeout", fmt.Sprintf("%v is above half of the store's lease of %v: the claim would lapse while an attempt runs", pl.AttemptTimeout, leaser.Lease()))
@@ -305,6 +313,14 @@ func (pl *plan) margin() time.Duration {
 	return time.Minute
 }
 
+// retention is what Policy.Retention is where nobody has set it.
+func (pl *plan) retention() time.Duration {
+	if life := pl.contract.life(); life > 0 {
+		return min(life, maxRetention)
+	}
+	return maxRetention
+}
+
 // isCommand reports whether method changes state under the plan.
 func (pl *plan) isCommand(method string) bool {
 	switch pl.Command {
@@ -313,6 +329,7 @@ func (pl *plan) isCommand(method string) bool {
 	case Off:
 		return false
 	}
+	method = strings.ToUpper(method) // servers and endpoint patterns are not all as strict about case as RFC 9110
 	return method == http.MethodPost || method == http.MethodPatch
 }
 

@@ -1,7 +1,6 @@
 package samekey
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +37,8 @@ func (k *call) url() *url.URL {
 	return k.cmd.url
 }
 
-// prepare makes an attempt's request: what is stored, the caller's own credentials, cookies, and what Prepare sets.
-func (k *call) prepare(ctx context.Context) (*http.Request, error) {
+// Build makes an attempt's request: what is stored, the caller's own credentials, cookies, and what Prepare sets.
+func (k *call) Build(ctx context.Context) (*http.Request, error) {
 	u := k.url()
 	req := newRequest(&attemptContext{ctx, k}, &k.rec, u, k.cmd.live, k.cmd.body)
 	k.prepared = req
@@ -49,30 +48,36 @@ func (k *call) prepare(ctx context.Context) (*http.Request, error) {
 		}
 	}
 	if k.cfg.Prepare != nil {
-		target, body := *req.URL, req.Body
+		target, host, body := *req.URL, req.Host, req.Body
+		for name, lines := range req.Header { // they are shared with the record, and a hook may write into them
+			req.Header[name] = slices.Clone(lines)
+		}
+		if len(k.cmd.body) > 0 {
+			req.GetBody = func() (io.ReadCloser, error) { return newBytesBody(k.cmd.body), nil }
+		}
 		if err := k.cfg.Prepare(req.Context(), req); err != nil {
 			return nil, fmt.Errorf("Config.Prepare: %w", err)
 		}
-		if why := k.changed(req, &target, body); why != "" {
+		if why := k.changed(req, &target, host, body); why != "" {
 			return nil, permanentError{errors.New("Config.Prepare changed " + why + ", which must stay the same in every attempt")}
 		}
 		if err := validHeader(req.Header); err != nil {
 			return nil, permanentError{fmt.Errorf("Config.Prepare: %w", err)}
 		}
 		if len(k.cmd.body) > 0 { // Prepare may have read it
-			req.Body = io.NopCloser(bytes.NewReader(k.cmd.body))
+			req.Body = newBytesBody(k.cmd.body)
 		}
 	}
 	if k.cmd.resumed {
 		if missing := k.missing(req); missing != "" {
-			return nil, permanentError{fmt.Errorf("%s was on the first request and is not stored; Config.Prepare has to set it, or Policy.KeepHeaders to keep it", missing)}
+			return nil, permanentError{&missingError{missing}}
 		}
 	}
 	return req, nil
 }
 
 // changed names what Prepare may not touch and did.
-func (k *call) changed(req *http.Request, target *url.URL, body io.ReadCloser) string {
+func (k *call) changed(req *http.Request, target *url.URL, host string, body io.ReadCloser) string {
 	strip := func(u *url.URL) string {
 		v := *u
 		v.RawQuery, _ = splitQuery(v.RawQuery, k.plan.SecretQuery)
@@ -82,11 +87,11 @@ func (k *call) changed(req *http.Request, target *url.URL, body io.ReadCloser) s
 	switch {
 	case req.Method != k.rec.Method:
 		return "the method"
-	case strip(req.URL) != strip(target):
+	case req.URL == nil, strip(req.URL) != strip(target), req.Host != host:
 		return "the target"
 	case req.Body != body, req.ContentLength != int64(len(k.cmd.body)):
 		return "the body"
-	case con.keyed() && !slices.Equal(req.Header[con.Carrier.name], k.rec.Header[con.Carrier.name]):
+	case con.keyed() && !slices.Equal(con.Carrier.lines(req.Header), k.rec.Header[con.Carrier.name]):
 		return "the key"
 	}
 	return ""
@@ -108,9 +113,16 @@ func (k *call) missing(req *http.Request) string {
 	return ""
 }
 
+// missingError names what the first request bore, is not stored, and nobody has supplied again.
+type missingError struct{ what string }
+
+func (e *missingError) Error() string {
+	return e.what + " was on the first request and is not stored; Config.Prepare has to set it, or Policy.KeepHeaders to keep it"
+}
+
 // keepCookies does for commands what http.Client does for reads.
-func (k *call) keepCookies(resp *http.Response) {
-	if jar := k.reads.Jar; jar != nil {
+func (k *call) keepCookies() {
+	if jar, resp := k.reads.Jar, k.last.Resp; jar != nil && resp != nil {
 		if rc := resp.Cookies(); len(rc) > 0 {
 			jar.SetCookies(k.url(), rc)
 		}

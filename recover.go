@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -14,15 +13,20 @@ import (
 	"github.com/samekey/samekey/persist"
 )
 
-// Recovery says how pending operations of earlier processes are finished. Its zero value records the answers only.
+// Recovery says how pending operations of earlier processes are finished. Its zero value sends them again and records
+// the answers, nothing else.
 type Recovery struct {
-	// Handle gets each final answer at least once: err is nil or a *ConflictError, resp the answer in both cases. An
-	// anonymous operation is kept until Handle has returned nil; a named one keeps its answer in any case. Nil: nobody
-	// is told.
-	Handle      func(ctx context.Context, op Operation, resp *http.Response, err error) error
-	Concurrency int // operations at a time; 8
-	ParkAfter   int // attempts over all processes, those of Do counted, after which an operation is parked; 20
-	// Jitter spreads the start of each operation over this time, so that a fleet that restarts does not send all at
+	// Handle gets each final answer at least once: err is nil or a *ConflictError, resp the answer in both cases. The
+	// operation is owed to it until it has returned nil, over restarts too; a panic in it counts as an error. For a
+	// conflict it decides: nil keeps it, [ResumeAfter] and [AbandonWith] do what they say. Nil: nobody is told.
+	Handle func(ctx context.Context, op Operation, resp *http.Response, err error) error
+	// Reconcile is asked about operations that may not simply be sent again, each time that Recover meets one. Nil: they
+	// stay as they are.
+	Reconcile   func(ctx context.Context, op Operation, why Why) (Verdict, error)
+	Concurrency int           // operations at a time; 8
+	Interval    time.Duration // KeepRecovering: from the end of one pass to the start of the next; 30 s
+	ParkAfter   int           // attempts over all processes, those of Do counted, after which an operation is parked; 20
+	// Jitter bounds the random wait before the first operation, so that a fleet that restarts does not send all at
 	// once; 1 s, negative: none.
 	Jitter time.Duration
 }
@@ -30,9 +34,29 @@ type Recovery struct {
 // Report counts what Recover did.
 type Report struct {
 	Succeeded, Rejected, Conflicted int
+	Reconciled                      int // ended or put under a new key by Recovery.Reconcile
 	Pending                         int // tried, and still unknown
-	Expired                         int // not sent: the server may have forgotten their keys
-	Parked                          int // of the Pending: only Resume or Rekey moves them
+	Expired                         int // of the Pending: not sent, as the server may have forgotten their keys
+	Parked                          int // of the Pending: only Resume, Rekey or Reconcile moves them
+}
+
+func (r Recovery) filled() (Recovery, error) {
+	if r.Concurrency < 0 || r.ParkAfter < 0 || r.Interval < 0 {
+		return r, &PolicyError{Field: "Recovery", Why: "Concurrency, ParkAfter and Interval cannot be negative"}
+	}
+	if r.Concurrency == 0 {
+		r.Concurrency = 8
+	}
+	if r.ParkAfter == 0 {
+		r.ParkAfter = 20
+	}
+	if r.Interval == 0 {
+		r.Interval = 30 * time.Second
+	}
+	if r.Jitter == 0 {
+		r.Jitter = time.Second
+	}
+	return r, nil
 }
 
 // Recover finishes what is pending and unowned, oldest first, each under its own key, byte for byte as it was first sent,
@@ -40,17 +64,9 @@ type Report struct {
 // while, so that one bad operation never keeps the others waiting. The error is the context's, the store's or ErrClosed.
 // What a live call of this or another process owns is not touched.
 func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
-	if r.Concurrency == 0 {
-		r.Concurrency = 8
-	}
-	if r.ParkAfter == 0 {
-		r.ParkAfter = 20
-	}
-	if r.Jitter == 0 {
-		r.Jitter = time.Second
-	}
-	if r.Concurrency < 0 || r.ParkAfter < 0 {
-		return Report{}, &PolicyError{Field: "Recovery", Why: "Concurrency and ParkAfter cannot be negative"}
+	r, err := r.filled()
+	if err != nil {
+		return Report{}, err
 	}
 	if !c.enter() {
 		return Report{}, ErrClosed
@@ -60,41 +76,74 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 	defer cancel(nil)
 	defer context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })()
 
-	var (
-		p     = &pass{core: c.core, Recovery: r, tried: map[Ref]bool{}}
-		slots = make(chan struct{}, r.Concurrency)
-		wg    sync.WaitGroup
-	)
+	p := &pass{core: c.core, Recovery: r, tried: map[Ref]bool{}, slots: make(chan struct{}, r.Concurrency)}
 	defer p.giveBack(ctx)
-	defer wg.Wait()
+	if !sleep(ctx, jitter(r.Jitter)) {
+		return Report{}, endOf(ctx)
+	}
+	err = p.due(ctx)
+	if err == nil && r.Reconcile != nil {
+		err = p.parked(ctx)
+	}
+	p.running.Wait()
+	if ctx.Err() != nil {
+		err = endOf(ctx)
+	}
+	return p.result(), err
+}
+
+// KeepRecovering recovers now, and again Interval after each pass, until ctx ends or the client is closed: run it in a
+// goroutine. A store that can tell of new work (Wake(ctx) <-chan struct{}) is listened to. A failing store is tried
+// again at the next pass, and the observer told. It returns the context's error or ErrClosed.
+func (c *Client) KeepRecovering(ctx context.Context, r Recovery) error {
+	r, err := r.filled()
+	if err != nil {
+		return err
+	}
+	var wake <-chan struct{}
+	if w, ok := c.cfg.Store.(interface {
+		Wake(ctx context.Context) <-chan struct{}
+	}); ok {
+		wake = w.Wake(ctx)
+	}
 	for {
-		entries, err := c.cfg.Store.ClaimDue(ctx, r.Concurrency)
-		if err == nil && len(entries) == 0 {
-			wg.Wait()
-			return p.report, nil
+		_, err := c.Recover(ctx, r)
+		switch {
+		case errors.Is(err, ErrClosed), errors.Is(err, persist.ErrClosed):
+			return ErrClosed
+		case ctx.Err() != nil:
+			return endOf(ctx)
+		case err != nil && c.observer != nil:
+			c.observer(ctx, Event{Step: StepStoreError, Time: time.Now(), Recovery: true, Err: err})
 		}
-		if err != nil {
-			if ctx.Err() != nil {
-				err = endOf(ctx)
-			}
-			wg.Wait()
-			return p.report, err
+		t := time.NewTimer(r.Interval/2 + jitter(r.Interval))
+		select {
+		case <-t.C:
+		case <-wake:
+		case <-ctx.Done():
+		case <-c.ctx.Done():
 		}
-		for _, e := range entries {
-			if !p.take(e) {
-				continue
-			}
-			select {
-			case slots <- struct{}{}:
-			case <-ctx.Done():
-				p.hold(e.Claim)
-				continue
-			}
-			wg.Go(func() {
-				defer func() { <-slots }()
-				p.one(ctx, e)
-			})
-		}
+		t.Stop()
+		r.Jitter = -1 // the interval has its own
+	}
+}
+
+func jitter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d)
+}
+
+// sleep reports whether the whole time passed.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -102,23 +151,71 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 type pass struct {
 	*core
 	Recovery
+	slots   chan struct{}
+	running sync.WaitGroup
+
 	mu     sync.Mutex
 	report Report
 	tried  map[Ref]bool
 	held   []persist.Claim
 }
 
-// take reports whether e is for this pass. What comes due again within it is held until its end: given back, it would
-// only be claimed again.
-func (p *pass) take(e persist.Entry) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.tried[e.Record.Ref] {
-		p.held = append(p.held, e.Claim)
-		return false
+// due takes what is due, until nothing is that this pass has not tried.
+func (p *pass) due(ctx context.Context) error {
+	for {
+		entries, err := p.cfg.Store.ClaimDue(ctx, p.Concurrency)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		for _, e := range entries {
+			p.start(ctx, e)
+		}
 	}
-	p.tried[e.Record.Ref] = true
-	return true
+}
+
+// parked asks about what is due for nobody but Reconcile.
+func (p *pass) parked(ctx context.Context) error {
+	for rec, err := range p.cfg.Store.List(ctx, persist.Filter{States: []State{Pending}}) {
+		if err != nil {
+			return err
+		}
+		if !rec.Progress.Parked {
+			continue
+		}
+		e, err := p.cfg.Store.Claim(ctx, rec.Ref)
+		if errors.Is(err, persist.ErrBusy) || errors.Is(err, persist.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p.start(ctx, e)
+	}
+	return nil
+}
+
+// start finishes e once there is a slot. What comes due again within this pass is held until its end: given back, it
+// would only be claimed again.
+func (p *pass) start(ctx context.Context, e persist.Entry) {
+	p.mu.Lock()
+	again := p.tried[e.Ref]
+	p.tried[e.Ref] = true
+	if again {
+		p.held = append(p.held, e.Claim)
+	}
+	p.mu.Unlock()
+	if again {
+		return
+	}
+	select {
+	case p.slots <- struct{}{}:
+		p.running.Go(func() {
+			defer func() { <-p.slots }()
+			p.one(ctx, e)
+		})
+	case <-ctx.Done():
+		p.hold(e.Claim)
+	}
 }
 
 func (p *pass) hold(c persist.Claim) {
@@ -140,14 +237,6 @@ const recoverAgain = 30 * time.Second
 
 // one finishes one operation.
 func (p *pass) one(ctx context.Context, e persist.Entry) {
-	if p.Jitter > 0 {
-		t := time.NewTimer(rand.N(p.Jitter))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
-	}
 	cmd, err := p.recorded(&e.Record)
 	if err != nil { // a target that this version cannot read
 		p.hold(e.Claim)
@@ -159,15 +248,18 @@ func (p *pass) one(ctx context.Context, e persist.Entry) {
 		defer k.leave()
 		k.mode, k.owed, k.rec, k.claim = modeRecover, p.Handle != nil, e.Record, e.Claim
 		a := p.finish(k)
-		if k.final != nil && k.final.Owed {
-			p.hand(ctx, k, a)
+		if why := k.stuck(a); why != 0 && p.Reconcile != nil {
+			a = p.reconcile(k, a, why)
 		}
-		p.count(func(r *Report) { r.add(a, k.rec.Progress.Parked) })
+		if k.final != nil && k.final.Owed {
+			a = p.hand(ctx, k, a)
+		}
+		p.count(func(r *Report) { r.add(a, k) })
 		k.observe(Event{Step: StepRecovered, State: a.info.State, Status: k.last.status(), Err: a.err})
 		return a
 	}
 	// A call of this process that asks for the operation meanwhile gets a share of the answer.
-	a, _, err := p.flights.Do(ctx, e.Record.Ref, cmd, func(any) error { return errNoShare },
+	a, _, err := p.flights.Do(ctx, e.Ref, cmd, func(any) error { return errNoShare },
 		func(ctx context.Context, f *flight.Call[*answer]) *answer { return run(ctx, f.Deadline) })
 	if errors.Is(err, errNoShare) { // one has asked already, and is about to learn that it is busy
 		a = run(ctx, ctx.Deadline)
@@ -179,10 +271,23 @@ func (p *pass) one(ctx context.Context, e persist.Entry) {
 
 var errNoShare = errors.New("samekey: a call under way is not shared with recovery")
 
-func (r *Report) add(a *answer, parked bool) {
+// result is the report so far: what a call of this process shares may go on when the pass has ended.
+func (p *pass) result() Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.report
+}
+
+func (p *pass) count(f func(*Report)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(&p.report)
+}
+
+func (r *Report) add(a *answer, k *call) {
 	switch {
-	case errors.Is(a.err, ErrExpired):
-		r.Expired++
+	case k.reconciled:
+		r.Reconciled++
 	case a.info.State == Succeeded:
 		r.Succeeded++
 	case a.info.State == Rejected:
@@ -191,16 +296,28 @@ func (r *Report) add(a *answer, parked bool) {
 		r.Conflicted++
 	default:
 		r.Pending++
-		if parked {
+		if errors.Is(a.err, ErrExpired) {
+			r.Expired++
+		}
+		if k.rec.Progress.Parked {
 			r.Parked++
 		}
 	}
 }
 
+// finish sends what may be sent.
 func (p *pass) finish(k *call) *answer {
 	if k.rec.Answer != nil { // settled, and its handler has not taken it yet
 		k.final = k.rec.Answer
 		return k.local()
+	}
+	k.advised = time.Now().Add(recoverAgain)    // when it is due again, should it stay unknown
+	if u := p.remembered(k.rec.Ref); u != nil { // a conflict is not sent again; it may be written down by now
+		a, kept := u.answer, u.kept
+		if kept.Owed = k.owed; k.put(kept) == nil {
+			p.forget(k.rec.Ref)
+		}
+		return &a
 	}
 	if a := k.takeOver(); a != nil {
 		return a
@@ -215,13 +332,20 @@ func (p *pass) finish(k *call) *answer {
 	return k.settle()
 }
 
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // hand gives the answer to the handler; the operation is owed until that returned nil.
-func (p *pass) hand(ctx context.Context, k *call, a *answer) {
+func (p *pass) hand(ctx context.Context, k *call, a *answer) *answer {
 	if k.claim.Token == 0 { // given up with the settle
 		e, err := p.cfg.Store.Claim(ctx, k.rec.Ref)
 		if err != nil {
 			k.storeFailed(err)
-			return
+			return a
 		}
 		k.claim = e.Claim
 	}
@@ -232,13 +356,18 @@ func (p *pass) hand(ctx context.Context, k *call, a *answer) {
 		op.State = k.final.State
 		err = p.handle(ctx, op, a.response(req, true), a.err)
 	}
-	if err != nil {
+	var decided *decision
+	switch {
+	case err == nil:
+		final := *k.final
+		final.Owed, final.Lazy = false, false
+		_ = k.put(final) // a failure leaves it owed
+	case k.final.State == Conflicted && errors.As(err, &decided):
+		return p.decide(k, a, decided)
+	default:
 		k.observe(Event{Step: StepHandler, State: k.final.State, Err: err})
-		return // leave gives the claim back
 	}
-	final := *k.final
-	final.Owed, final.Lazy = false, false
-	_ = k.write(final, a.err)
+	return a
 }
 
 // handle contains a panic of the handler: one bad answer must not end the recovery of the others.
@@ -249,184 +378,4 @@ func (p *pass) handle(ctx context.Context, op Operation, resp *http.Response, er
 		}
 	}()
 	return p.Handle(ctx, op, resp, err)
-}
-
-func (p *pass) count(f func(*Report)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f(&p.report)
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// recorded makes a command of what is stored.
-func (c *core) recorded(rec *persist.Record) (*command, error) {
-	req, err := rebuild(c.ctx, rec)
-	if err != nil {
-		return nil, fmt.Errorf("samekey: the stored target of %q cannot be read: %w", rec.ID, err)
-	}
-	return &command{plan: c.planFor(req), rec: *rec, body: rec.Body, url: req.URL, named: rec.Named, resumed: true}, nil
-}
-
-// Operations lists what the store keeps, oldest first. A store error ends it.
-func (c *Client) Operations(ctx context.Context, f persist.Filter) iter.Seq2[Operation, error] {
-	return func(yield func(Operation, error) bool) {
-		for rec, err := range c.cfg.Store.List(ctx, f) {
-			if err != nil {
-				yield(Operation{}, err)
-				return
-			}
-			if !yield(c.operation(&rec), nil) {
-				return
-			}
-		}
-	}
-}
-
-// Operation returns one; errors.Is(err, persist.ErrNotFound) where the store does not know it.
-func (c *Client) Operation(ctx context.Context, ref Ref) (Operation, error) {
-	rec, err := c.cfg.Store.Get(ctx, ref)
-	if err != nil {
-		return Operation{}, err
-	}
-	return c.operation(&rec), nil
-}
-
-func (c *core) operation(rec *persist.Record) Operation {
-	pattern := ""
-	if req, err := rebuild(c.ctx, rec); err == nil {
-		pattern = c.planFor(req).pattern
-	}
-	return operationOf(rec, pattern)
-}
-
-// Resume sends one pending, parked or conflicted operation again: a fresh budget of attempts, the same key, and the
-// original time of its first send, which bounds the key's life. Its answer is Do's. A settled one is answered from the
-// store. Errors are Do's, and persist.ErrNotFound.
-func (c *Client) Resume(ctx context.Context, ref Ref) (*http.Response, error) {
-	e, err := c.cfg.Store.Claim(ctx, ref)
-	switch {
-	case errors.Is(err, persist.ErrBusy):
-		return nil, &BusyError{Call: Call{Ref: ref}}
-	case errors.Is(err, persist.ErrNotFound):
-		return nil, err
-	case err != nil:
-		return nil, &StoreError{Call: Call{Ref: ref}, Err: err}
-	}
-	cmd, err := c.recorded(&e.Record)
-	if err != nil {
-		_ = c.cfg.Store.Release(ctx, e.Claim)
-		return nil, err
-	}
-	c.forget(ref)
-	k := c.newCall(ctx, cmd, ctx.Deadline)
-	defer k.leave()
-	k.mode, k.rec, k.claim = modeResume, e.Record, e.Claim
-	req, err := rebuild(ctx, &e.Record)
-	if err != nil {
-		return nil, err
-	}
-	var a *answer
-	switch {
-	case !k.entered:
-		a = k.failed(&OutcomeUnknownError{Call: k.call(), Err: ErrClosed})
-	case e.State() == Pending, e.State() == Conflicted:
-		k.rec.Progress.Parked = false
-		if a = k.takeOver(); a == nil {
-			k.attempts()
-			a = k.settle()
-		}
-	default:
-		a = k.local()
-	}
-	if a.err != nil && (!c.responses || a.head == nil) {
-		a.drop()
-		return nil, a.err
-	}
-	return a.response(req, true), nil
-}
-
-// Rekey gives an expired, parked, conflicted or pending operation a new key, by the caller's word that it did not happen
-// under the old one. It sends nothing: Resume, Recover or the same name again does. Refused while another call owns the
-// operation, for one that is settled otherwise, and for derived keys.
-func (c *Client) Rekey(ctx context.Context, ref Ref) (newKey string, err error) {
-	err = c.change(ctx, ref, func(e persist.Entry) error {
-		if s := e.State(); s != Pending && s != Conflicted {
-			return fmt.Errorf("samekey: rekey %q: it %s", ref.ID, s)
-		}
-		cmd, err := c.recorded(&e.Record)
-		if err != nil {
-			return err
-		}
-		pl := cmd.plan
-		if isDerived(pl.KeyFormat) || !pl.contract.keyed() {
-			return &KeyError{Call: cmd.call(), Why: "the endpoint's keys cannot be replaced"}
-		}
-		if newKey, err = pl.KeyFormat.NewKey(ref); err != nil {
-			return &KeyError{Call: cmd.call(), Why: "the key format failed", Err: err}
-		}
-		if why := pl.contract.check(newKey); why != "" {
-			return &KeyError{Call: cmd.call(), Why: why}
-		}
-		rec := e.Record
-		rec.Key, rec.Answer, rec.Progress = newKey, nil, persist.Progress{Seen: time.Now()}
-		rec.Header = pl.contract.placedIn(rec.Header, newKey)
-		if err := c.cfg.Store.Replace(ctx, e.Claim, rec); err != nil {
-			return err
-		}
-		return c.cfg.Store.Release(ctx, e.Claim)
-	})
-	if err != nil {
-		return "", err
-	}
-	return newKey, nil
-}
-
-// Abandon ends a pending or conflicted operation without an answer: nothing more is sent, and a later Do under its name
-// is an *ExpiredError that says so. The reason is kept with the name.
-func (c *Client) Abandon(ctx context.Context, ref Ref, reason string) error {
-	return c.change(ctx, ref, func(e persist.Entry) error {
-		if s := e.State(); s != Pending && s != Conflicted {
-			return fmt.Errorf("samekey: abandon %q: it %s", ref.ID, s)
-		}
-		now := time.Now()
-		return c.cfg.Store.Settle(ctx, e.Claim, persist.Answer{State: Abandoned, Reason: reason, KeepBody: now.Add(maxRetention), KeepName: now.Add(tombstoneLife)})
-	})
-}
-
-// Forget takes an operation out of the store, whatever its state: the name is new again. Forgetting one that may have
-// been sent gives its protection away.
-func (c *Client) Forget(ctx context.Context, ref Ref) error {
-	err := c.cfg.Store.Forget(ctx, ref)
-	if errors.Is(err, persist.ErrBusy) {
-		return &BusyError{Call: Call{Ref: ref}}
-	}
-	if err == nil {
-		c.forget(ref)
-	}
-	return err
-}
-
-// change does something to an operation that nobody owns.
-func (c *Client) change(ctx context.Context, ref Ref, f func(persist.Entry) error) error {
-	e, err := c.cfg.Store.Claim(ctx, ref)
-	if errors.Is(err, persist.ErrBusy) {
-		return &BusyError{Call: Call{Ref: ref}}
-	}
-	if err != nil {
-		return err
-	}
-	if err := f(e); err != nil {
-		if rerr := c.cfg.Store.Release(context.WithoutCancel(ctx), e.Claim); rerr != nil && !errors.Is(rerr, persist.ErrClaimLost) {
-			err = errors.Join(err, rerr)
-		}
-		return err
-	}
-	c.forget(ref)
-	return nil
 }

@@ -2,14 +2,15 @@ package samekey
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"maps"
 	"net/http"
@@ -42,25 +43,31 @@ type command struct {
 // capture reads req, whose body it closes, into a command. Its errors are typed, and nothing has been stored or sent.
 func (c *core) capture(req *http.Request, pl *plan) (*command, error) {
 	cmd := &command{plan: pl}
-	call := c.describe(req, pl)
-	body, err := readBody(req, pl.MaxBody, call)
-	if err != nil {
-		return nil, err
+	body, err := readBody(req, pl.MaxBody)
+	if err == nil {
+		err = validRequest(req)
 	}
-	cmd.body = body
-	if err := validRequest(req); err != nil {
+	if err != nil {
+		call := c.describe(req, pl)
+		if errors.Is(err, errTooLarge) {
+			return nil, &BodyTooLargeError{Call: call, Limit: pl.MaxBody}
+		}
 		return nil, &NotSentError{Call: call, Err: err}
 	}
 	rec := &cmd.rec
 	rec.Created = time.Now()
-	rec.Method, rec.Scope, rec.KeyLife = req.Method, call.Scope, pl.contract.life()
-	if err := cmd.identify(req, &call); err != nil {
-		return nil, err
+	rec.Ref, cmd.named = c.refOf(req)
+	rec.Named = cmd.named
+	rec.Method, rec.KeyLife = cmp.Or(req.Method, http.MethodGet), pl.contract.life()
+	if why, err := cmd.identify(req); why != "" {
+		return nil, &KeyError{Call: c.describe(req, pl), Why: why, Err: err}
 	}
-	rec.Ref, rec.Key, rec.Named = call.Ref, call.Key, cmd.named
+	cmd.body = body
 	cmd.split(req)
-	rec.Body = body
-	rec.Fingerprint = fingerprint(rec, body, pl.IdentityHeaders)
+	if pl.Persist != PersistKeyOnly {
+		rec.Body = body
+	}
+	rec.Fingerprint = cmd.fingerprint(rec)
 	return cmd, nil
 }
 
@@ -68,38 +75,50 @@ func (c *core) capture(req *http.Request, pl *plan) (*command, error) {
 func (c *core) describe(req *http.Request, pl *plan) Call {
 	call := Call{Method: req.Method, Endpoint: pl.pattern}
 	if req.URL != nil {
-		call.URL = bareURL(req.URL.String())
+		u := *req.URL
+		u.User = nil
+		call.URL = bareURL(u.String())
 	}
-	call.Scope = c.cfg.Scope
-	if s, ok := req.Context().Value(scopeKey{}).(string); ok {
-		call.Scope = s
-	}
-	name, named := req.Context().Value(nameKey{}).(string)
-	call.ID, call.fresh = name, !named
+	var named bool
+	call.Ref, named = c.refOf(req)
+	call.fresh = !named && len(req.Header[pl.contract.Carrier.name]) == 0 // a key that came with the request is a name
 	return call
 }
 
+// refOf is the name that the request goes by, and whether it has one.
+func (c *core) refOf(req *http.Request) (ref Ref, named bool) {
+	ref.Scope = c.cfg.Scope
+	if s, ok := req.Context().Value(scopeKey{}).(string); ok {
+		ref.Scope = s
+	}
+	ref.ID, named = req.Context().Value(nameKey{}).(string)
+	return ref, named
+}
+
+var errTooLarge = errors.New("the body is above Policy.MaxBody")
+
 // readBody reads the whole body and closes it.
-func readBody(req *http.Request, limit int64, call Call) ([]byte, error) {
+func readBody(req *http.Request, limit int64) ([]byte, error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return []byte{}, nil // not nil: nil says that no body is kept
 	}
 	defer func() { _ = req.Body.Close() }()
 	if req.ContentLength > limit {
-		return nil, &BodyTooLargeError{Call: call, Limit: limit}
+		return nil, errTooLarge
 	}
 	var buf bytes.Buffer
-	if req.ContentLength > 0 {
-		buf.Grow(int(req.ContentLength) + bytes.MinRead)
+	if n := req.ContentLength; n > 0 {
+		b := make([]byte, n+bytes.MinRead) // ReadFrom wants so much room to find the end without growing
+		buf = *bytes.NewBuffer(b[:0])
 	}
 	if _, err := buf.ReadFrom(io.LimitReader(req.Body, limit+1)); err != nil {
-		return nil, &NotSentError{Call: call, Err: fmt.Errorf("reading the request's body: %w", err)}
+		return nil, fmt.Errorf("reading the request's body: %w", err)
 	}
 	if int64(buf.Len()) > limit {
-		return nil, &BodyTooLargeError{Call: call, Limit: limit}
+		return nil, errTooLarge
 	}
 	if req.ContentLength > 0 && req.ContentLength != int64(buf.Len()) {
-		return nil, &NotSentError{Call: call, Err: fmt.Errorf("ContentLength is %d, the body has %d bytes", req.ContentLength, buf.Len())}
+		return nil, fmt.Errorf("ContentLength is %d, the body has %d bytes", req.ContentLength, buf.Len())
 	}
 	if buf.Len() == 0 {
 		return []byte{}, nil
@@ -107,55 +126,51 @@ func readBody(req *http.Request, limit int64, call Call) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// identify finds or makes the operation's ID and key. An anonymous operation's ID is its key.
-func (cmd *command) identify(req *http.Request, call *Call) error {
-	pl := cmd.plan
-	bad := func(why string, err error) error { return &KeyError{Call: *call, Why: why, Err: err} }
-	_, cmd.named = req.Context().Value(nameKey{}).(string)
-	if cmd.named && call.ID == "" {
-		return bad("the operation's name is empty", nil)
+// identify finds or makes the operation's ID and key, or says why there is none. An anonymous operation's ID is its key.
+func (cmd *command) identify(req *http.Request) (why string, err error) {
+	pl, rec := cmd.plan, &cmd.rec
+	if cmd.named && rec.ID == "" {
+		return "the operation's name is empty", nil
 	}
-	if why := checkName("operation's name", call.ID); why != "" {
-		return bad(why, nil)
+	if why := checkName("operation's name", rec.ID); why != "" {
+		return why, nil
 	}
-	if why := checkName("scope", call.Scope); why != "" {
-		return bad(why, nil)
+	if why := checkName("scope", rec.Scope); why != "" {
+		return why, nil
 	}
 	key, why := pl.contract.adopted(req.Header)
-	if why != "" {
-		return bad(why, nil)
-	}
 	switch {
+	case why != "":
+		return why, nil
 	case key != "":
 		cmd.adopted, cmd.foreign = true, pl.Persist == PersistNone
 	case pl.RequireName == On && !cmd.named:
-		return bad("the endpoint's policy demands a name (Named, WithOperation)", nil)
+		return "the endpoint's policy demands a name (Named, WithOperation)", nil
 	default:
 		format := pl.KeyFormat
 		if isDerived(format) {
 			if !cmd.named {
-				return bad("a derived key needs a name (Named, WithOperation)", nil)
+				return "a derived key needs a name (Named, WithOperation)", nil
 			}
 			issued, ok := req.Context().Value(issuedKey{}).(time.Time)
 			if !ok || issued.IsZero() {
-				return bad("a derived key needs to know when it was issued (WithIssuedAt)", nil)
+				return "a derived key needs to know when it was issued (WithIssuedAt)", nil
 			}
-			cmd.foreign, cmd.rec.Progress.FirstSent = true, issued
+			cmd.foreign, rec.Progress.FirstSent = true, issued
 		} else if !pl.contract.keyed() {
 			format = UUIDv4 // it only names the operation
 		}
-		var err error
-		if key, err = format.NewKey(call.Ref); err != nil {
-			return bad("the key format failed", err)
+		if key, err = format.NewKey(rec.Ref); err != nil {
+			return "the key format failed", err
 		}
 		if why := pl.contract.check(key); why != "" && pl.contract.keyed() {
-			return bad("the key format's key: "+why, nil)
+			return "the key format's key: " + why, nil
 		}
 	}
-	if call.Key = key; !cmd.named {
-		call.ID = key
+	if rec.Key = key; !cmd.named {
+		rec.ID = key
 	}
-	return nil
+	return "", nil
 }
 
 // shareable reports whether another call can be of the same operation.
@@ -164,7 +179,7 @@ func (cmd *command) shareable() bool { return cmd.named || cmd.adopted }
 // split tells what is stored of a request from what only its caller can supply, and notes the names of the latter.
 func (cmd *command) split(req *http.Request) {
 	rec, pl := &cmd.rec, cmd.plan
-	rec.Header, cmd.live = make(http.Header, len(req.Header)+1), make(http.Header)
+	rec.Header = make(http.Header, len(req.Header)+1)
 	for name, lines := range req.Header {
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
@@ -173,7 +188,7 @@ func (cmd *command) split(req *http.Request) {
 			rec.Header[name] = slices.Clone(lines)
 		case canonical == "Content-Length" || canonical == "Host": // net/http goes by the request's fields
 		default:
-			cmd.live[name] = slices.Clone(lines)
+			cmd.alone(name, slices.Clone(lines))
 			if !perConnection(canonical) {
 				rec.Omitted = append(rec.Omitted, canonical)
 			}
@@ -188,7 +203,7 @@ func (cmd *command) split(req *http.Request) {
 	if u.User != nil {
 		if _, has := cmd.live["Authorization"]; !has {
 			pass, _ := u.User.Password()
-			cmd.live["Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+pass))}
+			cmd.alone("Authorization", []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+pass))})
 			rec.Omitted = append(rec.Omitted, "Authorization")
 		}
 		u.User = nil
@@ -204,6 +219,14 @@ func (cmd *command) split(req *http.Request) {
 	slices.Sort(rec.Omitted)
 	rec.Omitted = slices.Compact(rec.Omitted)
 	rec.Target = target.String()
+}
+
+// alone notes a field that is not stored.
+func (cmd *command) alone(name string, lines []string) {
+	if cmd.live == nil {
+		cmd.live = make(http.Header)
+	}
+	cmd.live[name] = lines
 }
 
 // keeps reports whether a header field is stored.
@@ -249,35 +272,35 @@ func splitQuery(raw string, names []string) (rest string, found []string) {
 }
 
 // fingerprint is over what makes a request the same command: method, target and host, identity headers, and the body as
-// it is sent.
-func fingerprint(r *persist.Record, body []byte, identity []string) (sum [32]byte) {
-	h := sha256.New()
-	put(h, r.Method)
-	put(h, r.Target)
-	put(h, r.Header.Get("Host"))
-	for _, name := range identity {
+// it is sent. Where no body is kept it is salted with the operation's key, so that equal payloads do not look equal.
+func (cmd *command) fingerprint(kept *persist.Record) (sum [32]byte) {
+	r := &cmd.rec
+	head := make([]byte, 0, 512)
+	put := func(s string) { head = append(binary.BigEndian.AppendUint64(head, uint64(len(s))), s...) }
+	put(r.Method)
+	put(r.Target)
+	put(r.Header.Get("Host"))
+	for _, name := range cmd.plan.IdentityHeaders {
 		for _, line := range r.Header[name] {
-			put(h, name)
-			put(h, line)
+			put(name)
+			put(line)
 		}
 	}
-	put(h, "")
-	h.Write(body)
+	put("")
+	h := sha256.New()
+	if kept.Body == nil {
+		h = hmac.New(sha256.New, []byte(kept.Key))
+	}
+	h.Write(head)
+	h.Write(cmd.body)
 	h.Sum(sum[:0])
 	return sum
-}
-
-func put(h hash.Hash, s string) {
-	var n [8]byte
-	binary.BigEndian.PutUint64(n[:], uint64(len(s)))
-	h.Write(n[:])
-	_, _ = io.WriteString(h, s)
 }
 
 // sameAs reports whether cmd is the command that rec records. A JSON body may differ in what does not matter: order of
 // members, white space, escapes, and the members that the policy ignores.
 func (cmd *command) sameAs(rec *persist.Record) bool {
-	if cmd.rec.Fingerprint == rec.Fingerprint {
+	if cmd.fingerprint(rec) == rec.Fingerprint {
 		return true
 	}
 	if rec.Body == nil || cmd.rec.Method != rec.Method || cmd.rec.Target != rec.Target || cmd.rec.Header.Get("Host") != rec.Header.Get("Host") {
@@ -309,18 +332,14 @@ func newRequest(ctx context.Context, rec *persist.Record, u *url.URL, live http.
 		Method: rec.Method, URL: &target, Host: u.Host, Header: make(http.Header, len(rec.Header)+len(live)),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)), Body: http.NoBody,
 	}
-	maps.Copy(req.Header, live)
+	maps.Copy(req.Header, live) // the lines are shared: Set and Add leave them alone
 	maps.Copy(req.Header, rec.Header)
-	for name, lines := range req.Header { // an attempt's hooks may write into them
-		req.Header[name] = slices.Clone(lines)
-	}
 	if host := rec.Header.Get("Host"); host != "" {
 		req.Host = host
 		delete(req.Header, "Host")
 	}
 	if len(body) > 0 {
-		req.Body = io.NopCloser(bytes.NewReader(body))
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req.Body = newBytesBody(body)
 	}
 	return req.WithContext(ctx)
 }
@@ -335,6 +354,8 @@ func validRequest(req *http.Request) error {
 		return fmt.Errorf("unsupported scheme %q", u.Scheme)
 	case u.Host == "":
 		return errors.New("the URL has no host")
+	case strings.ContainsFunc(u.Host+req.Host, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return errors.New("the host holds a space or a control character")
 	case req.Method != "" && !validToken(req.Method):
 		return fmt.Errorf("%q is no method", req.Method)
 	case len(req.Trailer) > 0:

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 type attempt struct {
 	wire.Result
 	meaning
+	dropped bool // the rest of its body is gone
 }
 
 // attempts sends until there is an outcome or a limit is met. go-retryablehttp drives the loop; what it is told and asks
@@ -31,7 +33,7 @@ func (k *call) attempts() {
 		CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return k.again(), nil },
 		Backoff:    func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return k.wait },
 	}
-	req, err := retryablehttp.FromRequest((&http.Request{Method: http.MethodPost, URL: k.cmd.url, Header: http.Header{}}).WithContext(k.ctx))
+	req, err := retryablehttp.FromRequest(blank.WithContext(k.ctx))
 	if err == nil {
 		_, err = loop.Do(req) //nolint:bodyclose // attempter's answer has no body
 	}
@@ -46,8 +48,14 @@ type attempter call
 
 func (t *attempter) RoundTrip(*http.Request) (*http.Response, error) {
 	(*call)(t).attempt()
-	return &http.Response{StatusCode: http.StatusNoContent, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody}, nil
+	return blankAnswer, nil
 }
+
+// blank is what the loop believes to send; blankAnswer what it believes to get.
+var (
+	blank       = &http.Request{Method: http.MethodPost, URL: &url.URL{Scheme: "http", Host: "attempt"}, Header: http.Header{}}
+	blankAnswer = &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody}
+)
 
 // attempt makes one exchange, its mark first.
 func (k *call) attempt() {
@@ -56,14 +64,16 @@ func (k *call) attempt() {
 	}
 	k.n++
 	k.observe(Event{Step: StepAttempt})
-	x := wire.Exchange{Base: k.base, MaxResponse: k.plan.MaxResponse, OnPoint: k.onPoint(), OnResponse: k.keepCookies}
+	x := &k.exchange
+	x.Base, x.MaxResponse, x.OnPoint = k.base, k.plan.MaxResponse, k.onPoint()
 	x.Timeout, x.TimeoutErr = k.attemptTimeout()
 	began := time.Now()
-	k.last = attempt{Result: x.Do(k.ctx, k.prepare)}
-	k.sends += max(k.last.Sends, 1)
-	if k.last.Unsent {
-		k.sends--
+	k.last = attempt{Result: x.Do(k.ctx, k)}
+	k.keepCookies()
+	if !k.last.Unsent && k.last.Sends == 0 { // a foreign transport tells nothing
+		k.last.Sends = 1
 	}
+	k.sends += k.last.Sends
 	k.judge(x.TimeoutErr)
 	k.rec.Progress.LastStatus, k.rec.Progress.LastError = k.last.status(), ""
 	if k.last.Err != nil {
@@ -120,9 +130,11 @@ func (k *call) onPoint() func(wire.Point, bool) {
 	if k.observer == nil {
 		return nil
 	}
+	e := k.about(Event{}) // now: the transport's goroutines may come late, when the call is further on
 	return func(p wire.Point, reused bool) {
-		steps := [...]Step{wire.Connected: StepConnected, wire.HeaderWritten: StepHeaderWritten, wire.BodyWritten: StepBodyWritten, wire.FirstByte: StepFirstByte}
-		k.observe(Event{Step: steps[p], Reused: reused})
+		e := e
+		e.Step, e.Reused, e.Time = [...]Step{wire.Connected: StepConnected, wire.HeaderWritten: StepHeaderWritten, wire.BodyWritten: StepBodyWritten, wire.FirstByte: StepFirstByte}[p], reused, time.Now()
+		k.observer(k.ctx, e)
 	}
 }
 
@@ -143,8 +155,10 @@ func (k *call) again() bool {
 	case a.class == classFollow && k.n < k.plan.MaxAttempts:
 		k.hop, k.wait = a.link, 0
 		return true
-	case !k.wantsRetry(), k.n >= k.plan.MaxAttempts, advice > k.plan.MaxRetryAfter && k.plan.MaxRetryAfter > 0:
+	case !k.wantsRetry(), k.n >= k.plan.MaxAttempts:
 		return k.stop(before, nil)
+	case advice > k.plan.MaxRetryAfter:
+		return k.stop(before, fmt.Errorf("the server asks for a wait of %v, above Policy.MaxRetryAfter", advice.Round(time.Second)))
 	}
 	if err := k.ended(); err != nil {
 		k.end = err
@@ -153,7 +167,7 @@ func (k *call) again() bool {
 	if at, is := k.expired(k.wait); is {
 		return k.stop(before, &ExpiredError{Call: k.call(), Expired: at})
 	}
-	if end, ok := k.endTime(); ok && time.Now().Add(k.wait).After(end) {
+	if end, ok := k.endTime(); ok && !time.Now().Add(k.wait).Before(end) {
 		return k.stop(before, k.tooLate())
 	}
 	if k.plan.budget != nil && !k.plan.budget.take() {
@@ -207,8 +221,8 @@ func (k *call) backoff() (advice time.Duration) {
 	k.wait, k.advised = 0, time.Time{}
 	if b.Min > 0 {
 		ceiling := b.Max
-		if shift := k.n - 1; shift < 32 && b.Min<<shift < b.Max && b.Min<<shift > 0 {
-			ceiling = b.Min << shift
+		if k.n < 63 && b.Min < b.Max>>k.n {
+			ceiling = b.Min << k.n
 		}
 		k.wait = b.Min + rand.N(ceiling-b.Min+1)
 	}
@@ -258,7 +272,7 @@ func (k *call) endTime() (time.Time, bool) {
 
 // tooLate is the error of a wait that cannot end in time.
 func (k *call) tooLate() error {
-	if end, ok := k.deadline(); ok && time.Now().Add(k.wait).After(end) {
+	if end, ok := k.deadline(); ok && !time.Now().Add(k.wait).Before(end) {
 		return fmt.Errorf("the next attempt would come after the caller's deadline: %w", context.DeadlineExceeded)
 	}
 	return &deadlineError{k.plan.Deadline}

@@ -98,7 +98,7 @@ func (c *core) read(hc *http.Client, req *http.Request, pl *plan) (*http.Respons
 			if pl.MaxRetryAfter > 0 && advice > pl.MaxRetryAfter {
 				return false, nil
 			}
-			if end, ok := k.endTime(); ok && time.Now().Add(k.wait).After(end) {
+			if end, ok := k.endTime(); ok && !time.Now().Add(k.wait).Before(end) {
 				return false, nil
 			}
 			return err != nil && pl.RetryTransport == On || err == nil && pl.retriesStatus(resp.StatusCode), nil

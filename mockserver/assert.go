@@ -43,6 +43,8 @@ func (e *Engine) atMostOnce(t TB, all []Request) {
 		if n := g.effects(); n > 1 {
 			why := "under one key: the server forgot it, or a gateway lost it"
 			switch keys := g.keys(); {
+			case slices.ContainsFunc(g.lines, func(r Request) bool { return r.Duplicate && r.Effect }):
+				why = "as a gateway delivered it twice and its key did not reach the server"
 			case len(keys) > 1:
 				why = fmt.Sprintf("under %d keys: a fresh key was taken for another attempt", len(keys))
 			case slices.ContainsFunc(g.lines, func(r Request) bool { return r.Key == "" }):
@@ -75,8 +77,8 @@ func (e *Engine) AssertSameKey(t TB) {
 		return
 	}
 	for _, g := range groups(all) {
-		first := g.lines[0]
-		for _, r := range g.lines[1:] {
+		first := g.sent()[0]
+		for _, r := range g.sent()[1:] {
 			if why := first.differs(r); why != "" {
 				t.Errorf("mockserver: %s: #%d %s%s", g.name, r.N, why, timeline(g.lines))
 				break
@@ -105,8 +107,9 @@ func (r Request) differs(other Request) string {
 func (e *Engine) AssertConflictFinal(t TB) {
 	t.Helper()
 	for _, g := range groups(e.Commands()) {
-		for i, r := range g.lines[:len(g.lines)-1] {
-			if next := g.lines[i+1]; r.Status == 409 && !r.Lost && next.start > r.end {
+		sent := g.sent()
+		for i, r := range sent[:len(sent)-1] {
+			if next := sent[i+1]; r.Status == 409 && !r.Lost && next.start > r.end {
 				t.Errorf("mockserver: %s: #%d was sent after #%d had been answered with a 409: a conflict is never retried%s",
 					g.name, next.N, r.N, timeline(g.lines))
 				break
@@ -120,8 +123,9 @@ func (e *Engine) AssertConflictFinal(t TB) {
 func (e *Engine) AssertNoOverlap(t TB) {
 	t.Helper()
 	for _, g := range groups(e.Commands()) {
-		for i, r := range g.lines[:len(g.lines)-1] {
-			if next := g.lines[i+1]; r.end > next.start && !r.Lost && !r.HungUp {
+		sent := g.sent()
+		for i, r := range sent[:len(sent)-1] {
+			if next := sent[i+1]; r.end > next.start && !r.Lost && !r.HungUp {
 				t.Errorf("mockserver: %s: #%d was sent while #%d was being answered%s", g.name, next.N, r.N, timeline(g.lines))
 				break
 			}
@@ -140,9 +144,6 @@ func groups(all []Request) []*group {
 	var out []*group
 	byName := map[string]*group{}
 	for _, r := range all {
-		if r.Duplicate {
-			continue
-		}
 		mark, op := r.mark, ""
 		if r.Operation != "" {
 			op = "operation\x00" + r.Operation
@@ -169,7 +170,7 @@ func groups(all []Request) []*group {
 func retried(gs []*group, r Request) *group {
 	for _, g := range slices.Backward(gs) {
 		last := g.last()
-		if last.Operation != "" || last.Method != r.Method || last.end == 0 || last.end > r.start {
+		if last.Operation != "" || last.Method != r.Method || last.end == 0 || last.end > r.start && !last.HungUp {
 			continue
 		}
 		same := string(canonical(last.Body)) == string(canonical(r.Body))
@@ -194,7 +195,15 @@ func (r Request) title() string {
 	return what + " without a key"
 }
 
-func (g *group) last() Request { return g.lines[len(g.lines)-1] }
+// sent are the attempts that the client made, without what a gateway delivered twice.
+func (g *group) sent() []Request {
+	return slices.DeleteFunc(slices.Clone(g.lines), func(r Request) bool { return r.Duplicate })
+}
+
+func (g *group) last() Request {
+	sent := g.sent()
+	return sent[len(sent)-1]
+}
 
 func (g *group) effects() (n int) {
 	for _, r := range g.lines {

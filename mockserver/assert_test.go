@@ -120,6 +120,29 @@ func TestWrongClients(t *testing.T) {
 				wg.Wait()
 			},
 			map[string]string{"NoOverlap": "#2 was sent while #1 was being answered"}},
+		{"a fresh key while the first attempt goes on without its client", []mockserver.Fault{{Do: mockserver.Delay(time.Minute), Times: 1}},
+			func(post func(path, key, body string) int) {
+				post("/v1/payments", "k1", nameless+strings.Repeat(" ", 9)) // gives up after a second
+				post("/v1/payments", "k2", nameless)
+				time.Sleep(time.Hour)
+			},
+			map[string]string{"Once": "under 2 keys", "AtMostOnce": "under 2 keys", "SameKey": "another key"}},
+		{"delivered twice by a gateway, and no key", []mockserver.Fault{{Do: mockserver.Duplicate.Then(mockserver.StripHeader("Idempotency-Key"))}},
+			func(post func(path, key, body string) int) { post("/v1/payments", "k1", body) },
+			map[string]string{
+				"Once":       "as a gateway delivered it twice and its key did not reach the server",
+				"AtMostOnce": "2 effects of operation order-1"}},
+		{"delivered twice by a gateway", []mockserver.Fault{{Do: mockserver.Duplicate}},
+			func(post func(path, key, body string) int) { post("/v1/payments", "k1", body) }, nil},
+		{"a conflict while another attempt is under way", []mockserver.Fault{{Do: mockserver.Delay(time.Minute).Then(mockserver.Status(409, false))}},
+			func(post func(path, key, body string) int) {
+				var wg sync.WaitGroup
+				for range 2 {
+					wg.Go(func() { post("/v1/payments", "k1", body) })
+				}
+				wg.Wait()
+			},
+			map[string]string{"NoOverlap": "#2 was sent while #1 was being answered"}},
 		{"nothing sent", nil, func(func(path, key, body string) int) {},
 			map[string]string{"Once": "no command has arrived", "SameKey": "no command has arrived"}},
 	} {
@@ -127,6 +150,9 @@ func TestWrongClients(t *testing.T) {
 			inMemory(t, mockserver.Config{}, func(t *testing.T, e *mockserver.Engine, tr *mockserver.Memory) {
 				e.Fault(c.faults...)
 				c.client(func(path, key, body string) int {
+					if strings.HasSuffix(body, " ") {
+						return sendFor(t, tr, time.Second, "POST", "http://api.test"+path, key, strings.TrimSpace(body)).status
+					}
 					return send(t, tr, "POST", "http://api.test"+path, key, body).status
 				})
 				for name, check := range assertions {
@@ -179,5 +205,16 @@ func TestLedgerFigures(t *testing.T) {
 		assert.Equal(t, `{"amount":1,"orderRef":"o2"}`, string(r.Body))
 		e.Reset()
 		assert.Equal(t, mockserver.Totals{}, e.Totals())
+	})
+}
+
+// TestLedgerLetsGo: what the ledger has no line of any more, it knows nothing of.
+func TestLedgerLetsGo(t *testing.T) {
+	inMemory(t, mockserver.Config{MaxLedger: 2}, func(t *testing.T, e *mockserver.Engine, c *mockserver.Memory) {
+		for _, key := range []string{"a", "b", "b", "c", "a"} {
+			send(t, c, "POST", pay, key, `{"amount":1,"orderRef":"`+key+`"}`)
+		}
+		assert.Equal(t, mockserver.Totals{Requests: 5, Commands: 5, Effects: 3, Keys: 4, Operations: 4, Replays: 2, Live: 3}, e.Totals())
+		assert.Equal(t, []int{4, 5}, []int{e.Requests()[0].N, e.Requests()[1].N})
 	})
 }

@@ -66,7 +66,6 @@ func (x *exchange) keyed(key string) *stored {
 	id, payload := x.scoped(key), p.payload(x.r, x.body)
 	for {
 		e.mu.Lock()
-		x.line.SeenKey = key
 		rec := e.lookup(id)
 		if rec == nil {
 			rec = e.reserve(id, payload)

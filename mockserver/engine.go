@@ -33,7 +33,7 @@ type Config struct {
 	OperationOf func(r *http.Request, body []byte) string
 
 	// PrincipalOf names whom a request comes from. Nil takes it from the Authorization header: the user of Basic, a
-	// short hash of anything else.
+	// short hash of anything else, so that a fresh token is another principal with keys of its own.
 	PrincipalOf func(r *http.Request) string
 
 	// AsyncAfter is how long an operation of the sample API that was accepted with a 202 stays "processing", by Now.
@@ -160,8 +160,9 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := e.receive(w, r)
 	defer x.finish()
-	if x.broken {
-		return // the request itself was cut off: nobody waits for an answer
+	if x.line.Partial {
+		x.drop() // the request itself was cut off, or is beyond measure
+		return
 	}
 	x.early()
 	if x.acts(BeforeCommit) {

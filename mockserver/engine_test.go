@@ -1,6 +1,7 @@
 package mockserver_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,7 +28,19 @@ type answer struct {
 // send makes one exchange, without a retry that net/http would do on its own.
 func send(t testing.TB, c http.RoundTripper, method, url, key, body string, header ...string) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	return sendCtx(t, t.Context(), c, method, url, key, body, header...)
+}
+
+// sendFor is send by a client that gives up after d.
+func sendFor(t testing.TB, c http.RoundTripper, d time.Duration, method, url, key, body string) answer {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	return sendCtx(t, ctx, c, method, url, key, body)
+}
+
+func sendCtx(t testing.TB, ctx context.Context, c http.RoundTripper, method, url, key, body string, header ...string) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	require.NoError(t, err)
 	req.GetBody = nil
 	if key != "" {

@@ -17,7 +17,6 @@ type exchange struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	body   []byte
-	broken bool // the request was cut off
 	line   *Request
 	fault  *Fault
 	pace   pace // how the answer is written
@@ -54,13 +53,12 @@ const maxBody = 64 << 20
 
 // receive reads the request whole and enters it into the ledger, before anything can go wrong with it.
 func (e *Engine) receive(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{e: e, w: w, r: r}
 	body, err := readBody(w, r)
-	x.body, x.broken = body, err != nil
+	x := &exchange{e: e, w: w, r: r, body: body}
 	key, _ := e.profile.Carrier.key(r, body, e.profile.Lenient)
 	x.line = &Request{
 		Principal: e.cfg.PrincipalOf(r), Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery,
-		Proto: r.Proto, Host: r.Host, Key: key, Operation: e.cfg.OperationOf(r, body), flat: flatten(r.Header), Body: body,
+		Proto: r.Proto, Host: r.Host, Key: key, SeenKey: key, Operation: e.cfg.OperationOf(r, body), flat: flatten(r.Header), Body: body,
 		RemoteAddr: r.RemoteAddr, Partial: err != nil,
 	}
 	if key != "" {

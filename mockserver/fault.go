@@ -162,7 +162,7 @@ func (x *exchange) payload() string {
 // nor on what else was drawn.
 func chance(seed uint64, fault int, who string, n int) float64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d|%d|%s|%d", seed, fault, who, n)
+	_, _ = fmt.Fprintf(h, "%d|%d|%s|%d", seed, fault, who, n)
 	v := h.Sum64() // its high bits are weak: mix them
 	v ^= v >> 33
 	v *= 0xff51afd7ed558ccd

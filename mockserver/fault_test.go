@@ -5,12 +5,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -191,6 +196,22 @@ func TestAnswersInPlaceOfTheAPI(t *testing.T) {
 	}
 }
 
+// TestGatewaysKnowNoKeys: an answer in place of the API's bears neither echo nor mark, not even over a replay.
+func TestGatewaysKnowNoKeys(t *testing.T) {
+	inMemory(t, mockserver.Config{}, func(t *testing.T, e *mockserver.Engine, c *mockserver.Memory) {
+		require.Equal(t, 201, send(t, c, "POST", pay, "k", `{"amount":1}`).status)
+		e.Fault(mockserver.Fault{When: mockserver.AfterCommit, Do: mockserver.Status(503, false), Times: 1},
+			mockserver.Fault{When: mockserver.AfterCommit, Do: mockserver.Status(500, true), Times: 1})
+		for _, status := range []int{503, 500} {
+			a := send(t, c, "POST", pay, "k", `{"amount":1}`)
+			assert.Equal(t, status, a.status)
+			assert.Empty(t, a.header.Get("Idempotent-Replayed")+a.header.Get("Idempotency-Key"))
+		}
+		stored := send(t, c, "POST", pay, "k", `{"amount":1}`)
+		assert.Equal(t, []any{500, "true", "k"}, []any{stored.status, stored.header.Get("Idempotent-Replayed"), stored.header.Get("Idempotency-Key")})
+	})
+}
+
 func TestHeadersOfAnswers(t *testing.T) {
 	inMemory(t, mockserver.Config{}, func(t *testing.T, e *mockserver.Engine, c *mockserver.Memory) {
 		e.Fault(
@@ -346,4 +367,145 @@ func TestCrashes(t *testing.T) {
 			e.AssertOnce(t)
 		})
 	}
+}
+
+// TestResetsAmongManyStreams mixes refused streams with long answers on one HTTP/2 connection.
+func TestResetsAmongManyStreams(t *testing.T) {
+	long := strings.Repeat("long answer ", 10_000)
+	srv := mockserver.NewTLSServer(mockserver.Config{API: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, long)
+	})})
+	defer srv.Close()
+	srv.Fault(mockserver.Fault{Do: mockserver.StreamReset(7), Share: 0.3})
+	var wg sync.WaitGroup
+	var refused atomic.Int64
+	for i := range 200 {
+		wg.Go(func() {
+			a := send(t, srv.Client().Transport, "POST", srv.URL+"/x", strconv.Itoa(i), strconv.Itoa(i))
+			if a.err != nil {
+				refused.Add(1)
+				assert.ErrorContains(t, a.err, "REFUSED_STREAM")
+				return
+			}
+			assert.Equal(t, long, a.body)
+		})
+	}
+	wg.Wait()
+	assert.InDelta(t, 60, refused.Load(), 30)
+	assert.Equal(t, 200-int(refused.Load()), srv.Effects())
+}
+
+// TestForeignServers: an Engine is a handler like any other.
+func TestForeignServers(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		e := mockserver.New(mockserver.Config{})
+		srv := httptest.NewUnstartedServer(e)
+		srv.EnableHTTP2 = h2
+		if h2 {
+			srv.StartTLS()
+		} else {
+			srv.Start()
+		}
+		for _, do := range []mockserver.Action{mockserver.Drop, mockserver.Reset, mockserver.GoAway, mockserver.StreamReset(7)} {
+			e.Fault(mockserver.Fault{When: mockserver.AfterCommit, Do: do, Times: 1})
+			require.Error(t, send(t, srv.Client().Transport, "POST", srv.URL+"/v1/orders", "k", `{}`).err)
+			again := send(t, srv.Client().Transport, "POST", srv.URL+"/v1/orders", "k", `{}`)
+			assert.Equal(t, 201, again.status)
+		}
+		assert.Equal(t, 1, e.Effects())
+		srv.Close()
+		e.Close()
+	}
+}
+
+// TestRequestCutOff: a request that does not arrive whole is not executed, nor answered.
+func TestRequestCutOff(t *testing.T) {
+	srv := mockserver.NewServer(mockserver.Config{})
+	defer srv.Close()
+	c, err := net.Dial("tcp", strings.TrimPrefix(srv.URL, "http://"))
+	require.NoError(t, err)
+	_, err = c.Write([]byte("POST /v1/orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 20\r\n\r\n{\"a\":"))
+	require.NoError(t, err)
+	require.NoError(t, c.(*net.TCPConn).CloseWrite())
+	b, _ := io.ReadAll(c)
+	_ = c.Close()
+	assert.Empty(t, string(b))
+	require.Len(t, srv.Requests(), 1)
+	assert.True(t, srv.Requests()[0].Partial)
+	assert.Equal(t, 0, srv.Effects())
+}
+
+func TestOddsAndEndsOfFaults(t *testing.T) {
+	inMemory(t, mockserver.Config{}, func(t *testing.T, e *mockserver.Engine, c *mockserver.Memory) {
+		const order = "http://api.test/v1/orders/o-1"
+		require.Equal(t, 201, send(t, c, "PUT", order, "", `{}`).status)
+		e.Fault(mockserver.Fault{Match: "DELETE /", When: mockserver.AfterCommit, Do: mockserver.CutBody})
+		require.ErrorIs(t, send(t, c, "DELETE", order, "", "").err, io.EOF, "an answer without a body is lost whole")
+		assert.Equal(t, 404, send(t, c, "GET", order, "", "").status)
+
+		e.Reset()
+		require.Equal(t, 201, send(t, c, "POST", pay, "k", `{"amount":1}`).status)
+		e.Fault(mockserver.Fault{Do: mockserver.Status(500, true), Times: 1}, mockserver.Fault{Do: mockserver.Duplicate, Key: "twice"})
+		assert.Equal(t, 500, send(t, c, "POST", pay, "k", `{"amount":1}`).status)
+		assert.Equal(t, 201, send(t, c, "POST", pay, "k", `{"amount":1}`).status, "what the key knew stands")
+		assert.Equal(t, "true", send(t, c, "POST", pay, "twice", `{"amount":1}`).header.Get("Idempotent-Replayed"),
+			"the client gets the second answer")
+
+		e.Reset()
+		e.Fault(mockserver.Fault{Do: mockserver.CrashReserved(0), Times: 1})
+		require.Error(t, send(t, c, "POST", pay, "k", `{"amount":1}`).err)
+		e.Advance(23 * time.Hour)
+		assert.Equal(t, 202, send(t, c, "POST", pay, "k", `{"amount":1}`).status, "stuck for its life")
+		e.ForgetKeys()
+		assert.Equal(t, 201, send(t, c, "POST", pay, "k", `{"amount":1}`).status)
+
+		// Two faults of the same share strike independently of each other.
+		e.Reset()
+		half := mockserver.Fault{Do: mockserver.Status(503, false), Share: 0.5}
+		e.Fault(half, half)
+		n := 0
+		for i := range 100 {
+			if send(t, c, "POST", pay, "", fmt.Sprintf(`{"amount":%d}`, i+1000)).status == 503 {
+				n++
+			}
+		}
+		assert.InDelta(t, 75, n, 12)
+	})
+}
+
+func TestSampleAPI(t *testing.T) {
+	inMemory(t, mockserver.Config{}, func(t *testing.T, e *mockserver.Engine, c *mockserver.Memory) {
+		for _, s := range []struct {
+			method, path, body string
+			status             int
+			says               string
+			effects            int
+		}{
+			{"POST", "/v1/orders", `{"customerId":"c","items":[{"sku":"A","qty":2}]}`, 201, `"orderId":"ord_000001"`, 1},
+			{"POST", "/v1/orders", `{"items":[]}`, 400, "InvalidItems", 1},
+			{"POST", "/v1/orders", `[]`, 400, "InvalidBody", 1},
+			{"POST", "/v1/payments", `{"amount":"1"}`, 400, "InvalidAmount", 1},
+			{"POST", "/v1/payments", `{"amount":1.5}`, 400, "InvalidAmount", 1},
+			{"POST", "/v1/payments", `{"amount":1,"currency":"XXX"}`, 400, "InvalidCurrency", 1},
+			{"GET", "/v1/orders/ord_000001", "", 200, `"customerId":"c"`, 1},
+			{"PATCH", "/v1/orders/ord_000001", `{"note":"x"}`, 200, `"note":"x"`, 2},
+			{"PATCH", "/v1/orders/ord_000009", `{}`, 404, "NotFound", 2},
+			{"POST", "/v1/orders/ord_000001/cancel", "", 200, `"succeeded"`, 3},
+			{"POST", "/v1/orders/ord_000001/cancel", "", 409, "AlreadyCancelled", 3},
+			{"GET", "/v1/orders/ord_000001", "", 200, `"cancelled"`, 3},
+			{"POST", "/v1/orders/ord_000009/cancel", "", 404, "NotFound", 3},
+			{"PUT", "/v1/orders/mine", `{"a":1}`, 201, `"orderId":"mine"`, 4},
+			{"PUT", "/v1/orders/mine", `{"a":1}`, 200, `"orderId":"mine"`, 4},
+			{"PUT", "/v1/orders/mine", `{"a":2}`, 200, `"a":2`, 5},
+			{"DELETE", "/v1/orders/mine", "", 204, "", 6},
+			{"DELETE", "/v1/orders/mine", "", 404, `"traceId":"00`, 6},
+			{"GET", "/v1/operations/op_9", "", 404, "NotFound", 6},
+			{"GET", "/elsewhere", "", 404, "NotFound", 6},
+		} {
+			a := send(t, c, s.method, "http://api.test"+s.path, "", s.body)
+			assert.Equal(t, s.status, a.status, s)
+			assert.Contains(t, a.body, s.says)
+			assert.Equal(t, s.effects, e.Effects(), s)
+		}
+	})
 }

@@ -138,7 +138,7 @@ func (x *exchange) streamReset(code uint32) {
 		return
 	}
 	x.over(0, true)
-	if f, ok := x.r.Context().Value(connKey{}).(*frameConn); ok && code != codeInternal {
+	if f, ok := x.r.Context().Value(connKey{}).(*frameConn); ok {
 		f.resetNext(byte(code))
 	}
 	panic(http.ErrAbortHandler)

@@ -39,7 +39,7 @@ func TestFaultsInShort(t *testing.T) {
 		{Match: "/x", Do: mockserver.CutBody.Then(mockserver.Delay(time.Second))}}, got)
 	for text, says := range map[string]string{
 		`{"do":"explode"}`:                        `no action is named "explode"`,
-		`{"do":"drop","tmes":1}`:                  "unknown field",
+		`{"do":"drop","often":1}`:                 "unknown field",
 		`{"do":"drop","when":"later"}`:            "before or after",
 		`{"do":{"do":"status"}}`:                  "needs a code",
 		`{"do":{"do":"informational"}}`:           "needs a code",

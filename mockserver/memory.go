@@ -48,7 +48,6 @@ func (m *Memory) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if m.refuse.Add(-1) >= 0 {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	}
-	m.refuse.CompareAndSwap(-1, 0)
 	client, server := pipe(m.lis.n.Add(1))
 	select {
 	case m.lis.conns <- server:
@@ -123,7 +122,7 @@ func (c *pipeConn) Close() error {
 
 func (c *pipeConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err == io.EOF && c.reset.Load() {
+	if errors.Is(err, io.EOF) && c.reset.Load() {
 		err = &net.OpError{Op: "read", Net: "memory", Err: syscall.ECONNRESET}
 	}
 	return n, err

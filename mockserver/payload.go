@@ -87,7 +87,7 @@ func skip(b []byte, i int) int {
 			continue
 		}
 		if depth == 0 {
-			return i + 1
+			return min(i+1, len(b)) // an escape at the very end leads beyond it
 		}
 	}
 	return len(b)

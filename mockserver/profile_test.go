@@ -116,7 +116,7 @@ func TestProfilesAreData(t *testing.T) {
 		assert.Equal(t, p, named)
 	}
 	for text, says := range map[string]string{
-		`{"ttl":"ages"}`: "invalid duration", `{"nmae":"x"}`: "unknown field", `{"format":"("}`: "format",
+		`{"ttl":"ages"}`: "invalid duration", `{"label":"x"}`: "unknown field", `{"format":"("}`: "format",
 	} {
 		_, err := mockserver.ReadProfile(strings.NewReader(text))
 		assert.ErrorContains(t, err, says)
@@ -195,4 +195,58 @@ func TestWrapGivesKeysToAnyHandler(t *testing.T) {
 	send(t, c, "PUT", "http://x/any", "", "")
 	send(t, c, "GET", "http://x/", "", "")
 	assert.Equal(t, []int{3, 1}, []int{n, e.Effects()})
+}
+
+// TestWhatMustBeTheSame changes one thing of a request under a key that is known.
+func TestWhatMustBeTheSame(t *testing.T) {
+	profile := func(f func(*mockserver.Profile)) mockserver.Profile {
+		p := mockserver.Default
+		f(&p)
+		return p
+	}
+	account := profile(func(p *mockserver.Profile) { p.Account = true })
+	beside := profile(func(p *mockserver.Profile) {
+		p.Carrier.In, p.Carrier.Name, p.Carrier.Beside = "header", "Idempotency-Key", "First-Sent"
+	})
+	type request struct{ method, url, body, beside string }
+	first := request{"POST", pay, `{"amount":1,"currency":"EUR"}`, "then"}
+	for _, c := range []struct {
+		name    string
+		profile mockserver.Profile
+		change  func(*request)
+		status  int
+		replay  bool
+	}{
+		{"nothing", mockserver.Default, func(*request) {}, 201, true},
+		{"order of members", mockserver.Default, func(r *request) { r.body = `{"currency":"EUR","amount":1}` }, 201, true},
+		{"order of members, compared raw", profile(func(p *mockserver.Profile) { p.RawBody = true }),
+			func(r *request) { r.body = `{"currency":"EUR","amount":1}` }, 409, false},
+		{"number as written", mockserver.Default, func(r *request) { r.body = `{"currency":"EUR","amount":1.0}` }, 409, false},
+		{"body, and nobody compares", profile(func(p *mockserver.Profile) { p.AnyPayload = true }), func(r *request) { r.body = `{}` }, 201, true},
+		{"query", mockserver.Default, func(r *request) { r.url += "?x=1" }, 409, false},
+		{"path", mockserver.Default, func(r *request) { r.url = "http://api.test/v1/orders" }, 201, false},
+		{"path, in an account", account, func(r *request) { r.url = "http://api.test/v1/orders" }, 409, false},
+		{"nothing, in an account", account, func(*request) {}, 201, true},
+		{"method, in an account", account, func(r *request) { r.method = "PUT" }, 409, false},
+		{"second header", beside, func(r *request) { r.beside = "now" }, 409, false},
+		{"nothing, with a second header", beside, func(*request) {}, 201, true},
+		{"no second header", beside, func(r *request) { r.beside = "" }, 400, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inMemory(t, mockserver.Config{Profile: c.profile}, func(t *testing.T, _ *mockserver.Engine, tr *mockserver.Memory) {
+				ask := func(r request) answer {
+					if r.beside == "" {
+						return send(t, tr, r.method, r.url, "k", r.body)
+					}
+					return send(t, tr, r.method, r.url, "k", r.body, "First-Sent", r.beside)
+				}
+				require.Equal(t, 201, ask(first).status)
+				second := first
+				c.change(&second)
+				got := ask(second)
+				assert.Equal(t, c.status, got.status)
+				assert.Equal(t, c.replay, got.header.Get("Idempotent-Replayed") != "")
+			})
+		})
+	}
 }

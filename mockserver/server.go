@@ -8,7 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"fmt"
+	"encoding/pem"
 	"io"
 	"log"
 	"math/big"
@@ -29,38 +29,50 @@ type Server struct {
 }
 
 // NewServer starts an Engine on loopback, over plain HTTP/1. It panics if there is no port to be had.
-func NewServer(cfg Config) *Server { return start(cfg, nil) }
+func NewServer(cfg Config) *Server { return must(Listen("127.0.0.1:0", cfg)) }
 
-// NewTLSServer starts an Engine on loopback over TLS, with HTTP/2 for those who ask for it. Client and CertPool are how
-// to trust it.
-func NewTLSServer(cfg Config) *Server {
-	cert := selfSigned()
-	return start(cfg, &cert)
+// NewTLSServer starts an Engine on loopback over TLS, with HTTP/2 for those who ask for it. Client, CertPool and CertPEM
+// are how to trust it.
+func NewTLSServer(cfg Config) *Server { return must(ListenTLS("127.0.0.1:0", cfg)) }
+
+func must(s *Server, err error) *Server {
+	if err != nil {
+		panic("mockserver: " + err.Error())
+	}
+	return s
 }
 
-func start(cfg Config, cert *tls.Certificate) *Server {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// Listen is NewServer on an address of the caller's.
+func Listen(addr string, cfg Config) (*Server, error) {
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		panic(fmt.Sprintf("mockserver: no port to listen on: %v", err))
+		return nil, err
 	}
 	e := New(cfg)
-	s := &Server{Engine: e, URL: "http://" + l.Addr().String(), http: e.HTTPServer()}
-	tr := &http.Transport{ForceAttemptHTTP2: cert != nil}
-	if cert != nil {
-		s.URL, s.cert = "https://"+l.Addr().String(), cert.Leaf
-		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12}
-		s.h2 = serveH2(s.http, e)
-		tr.TLSClientConfig = &tls.Config{RootCAs: s.CertPool(), MinVersion: tls.VersionTLS12}
+	s := &Server{Engine: e, URL: "http://" + l.Addr().String(), http: e.HTTPServer(), client: &http.Client{Transport: &http.Transport{}}}
+	go func() { _ = s.http.Serve(l) }()
+	return s, nil
+}
+
+// ListenTLS is NewTLSServer on an address of the caller's. The certificate, made anew, is for 127.0.0.1, ::1, localhost and
+// example.com.
+func ListenTLS(addr string, cfg Config) (*Server, error) {
+	cert, err := selfSigned()
+	if err != nil {
+		return nil, err
 	}
-	s.client = &http.Client{Transport: tr}
-	go func() {
-		if cert != nil {
-			_ = s.http.ServeTLS(l, "", "")
-		} else {
-			_ = s.http.Serve(l)
-		}
-	}()
-	return s
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	e := New(cfg)
+	s := &Server{Engine: e, URL: "https://" + l.Addr().String(), http: e.HTTPServer(), cert: cert.Leaf}
+	s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	s.h2 = serveH2(s.http, e)
+	s.client = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{RootCAs: s.CertPool(), MinVersion: tls.VersionTLS12}}}
+	go func() { _ = s.http.ServeTLS(l, "", "") }()
+	return s, nil
 }
 
 // HTTPServer is a server of the engine whose faults reach its connections, for those who listen by themselves. Any other
@@ -86,6 +98,14 @@ func (s *Server) CertPool() *x509.CertPool {
 	return pool
 }
 
+// CertPEM is the certificate of a TLS server, for clients that want a file.
+func (s *Server) CertPEM() []byte {
+	if s.cert == nil {
+		return nil
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.cert.Raw})
+}
+
 // Close ends the engine's stalls, every connection, and the server.
 func (s *Server) Close() {
 	s.Engine.Close()
@@ -108,25 +128,23 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.http.Shutdown(ctx)
 }
 
-func selfSigned() tls.Certificate {
+func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		panic(fmt.Sprintf("mockserver: no key for TLS: %v", err))
+		return tls.Certificate{}, err
 	}
 	now := time.Now()
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "mockserver"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * 365 * time.Hour),
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(365 * day),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true, IsCA: true,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, DNSNames: []string{"localhost", "example.com"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, leaf, &key.PublicKey, key)
-	if err == nil {
-		leaf, err = x509.ParseCertificate(der)
-	}
 	if err != nil {
-		panic(fmt.Sprintf("mockserver: no certificate for TLS: %v", err))
+		return tls.Certificate{}, err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	leaf, err = x509.ParseCertificate(der)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
 }

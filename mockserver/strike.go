@@ -32,6 +32,7 @@ func (x *exchange) early() {
 			if s.Do == doRename {
 				x.r.Header[http.CanonicalHeaderKey(s.Value)] = v
 			}
+			x.reread()
 		case doInformational:
 			h := x.w.Header()
 			maps.Copy(h, s.Header)
@@ -47,6 +48,14 @@ func (x *exchange) early() {
 			x.edits = append(x.edits, *s)
 		}
 	}
+}
+
+// reread notes the key that is left after a gateway.
+func (x *exchange) reread() {
+	key, _ := x.e.profile.Carrier.key(x.r, x.body, x.e.profile.Lenient)
+	x.e.mu.Lock()
+	defer x.e.mu.Unlock()
+	x.line.SeenKey = key
 }
 
 // redeliver gives the API the request once more, as a gateway does that has lost the first answer.
@@ -115,7 +124,9 @@ func (x *exchange) strike(s step, now Phase) bool {
 		x.pace.slow = time.Duration(s.For)
 		return false
 	case doDelay:
-		x.e.wait(context.WithoutCancel(x.r.Context()), time.Duration(s.For))
+		if s.For > 0 {
+			x.e.wait(context.WithoutCancel(x.r.Context()), time.Duration(s.For))
+		}
 		return false
 	case doForget:
 		x.forget()
@@ -153,7 +164,7 @@ func (x *exchange) status(s step, now Phase) {
 	if s.Stored {
 		x.store(a, now)
 	}
-	x.answer = a
+	x.answer, x.extra = a, nil // what the engine says of keys is not this answer's
 	x.write()
 }
 

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -43,6 +42,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	operation := fs.String("operation", "orderRef", "member of a JSON body, or a JSON pointer, that names the one operation a request serves")
 	require := fs.Bool("require", false, "refuse commands without a key")
 	async := fs.Duration("async", time.Second, "how long an operation accepted with 202 takes; -1s until POST /_mock/operations/{id}")
+	certFile := fs.String("tls", "", "serve HTTPS with HTTP/2, and write the self-signed certificate to this file for clients to trust")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -54,32 +54,35 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	p.Require = p.Require || *require
-	eng := mockserver.New(mockserver.Config{Profile: p, TTL: *ttl, Seed: *seed, AsyncAfter: *async,
-		OperationOf: mockserver.Member(*operation)})
-	if err := loadFaults(eng, *faults); err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", *addr)
+	cfg := mockserver.Config{Profile: p, TTL: *ttl, Seed: *seed, AsyncAfter: *async, OperationOf: mockserver.Member(*operation)}
+	list, err := loadFaults(*faults)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "listening on http://%s\n", l.Addr())
-	srv := eng.HTTPServer()
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
+	listen := mockserver.Listen
+	if *certFile != "" {
+		listen = mockserver.ListenTLS
 	}
-	eng.Close() // ends stalls, which would outlast the grace
+	srv, err := listen(*addr, cfg)
+	if err != nil {
+		return err
+	}
+	defer srv.Close()
+	if err := srv.SetFaults(list...); err != nil {
+		return fmt.Errorf("%s: %w", *faults, err)
+	}
+	if *certFile != "" {
+		if err := os.WriteFile(*certFile, srv.CertPEM(), 0o600); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintf(out, "listening on %s\n", srv.URL)
+	<-ctx.Done()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := srv.Shutdown(grace); err != nil {
-		_ = srv.Close()
-	}
-	t := eng.Totals()
-	fmt.Fprintf(out, "stopped after %d requests, %d effects, %d duplicates\n", t.Requests, t.Effects, t.Duplicates)
+	_ = srv.Shutdown(grace) // Close ends what would not end in time
+	t := srv.Totals()
+	_, _ = fmt.Fprintf(out, "stopped: %d requests, %d effects, %d duplicates\n", t.Requests, t.Effects, t.Duplicates)
 	return nil
 }
 
@@ -91,25 +94,22 @@ func loadProfile(name string) (mockserver.Profile, error) {
 	if err != nil {
 		return mockserver.Profile{}, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return mockserver.ReadProfile(f)
 }
 
-func loadFaults(eng *mockserver.Engine, name string) error {
+func loadFaults(name string) ([]mockserver.Fault, error) {
 	if name == "" {
-		return nil
+		return nil, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	list, err := mockserver.ReadFaults(f)
-	if err == nil {
-		err = eng.SetFaults(list...)
-	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return nil
+	return list, nil
 }

@@ -38,6 +38,6 @@ Flags
 `
 
 func usage(fs *flag.FlagSet) {
-	fmt.Fprint(fs.Output(), teach)
+	_, _ = fmt.Fprint(fs.Output(), teach)
 	fs.PrintDefaults()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,14 +18,14 @@ import (
 // child is the program that gets killed, and all that a program needs of samekey. Nothing in it knows of kills, and
 // nothing tells its first run from its second: it opens its journal, finishes what an earlier process may have left, and
 // does its work from the beginning.
-func child(ctx context.Context, l load, dir string, log *slog.Logger, out io.Writer) error {
+func child(ctx context.Context, l load, dir string, log *slog.Logger, out io.Writer) (err error) {
 	// The journal is a folder that belongs to one process at a time. Each key, with its request, is on disk there
 	// before the first byte of the request leaves.
 	store, err := journal.Open(ctx, dir, journal.Options{Logger: log})
 	if err != nil {
 		return err
 	}
-	defer store.Close() // after client.Close
+	defer func() { err = errors.Join(err, store.Close()) }() // after client.Close
 
 	client, err := samekey.New(samekey.Config{
 		Store:  store,
@@ -41,7 +42,7 @@ func child(ctx context.Context, l load, dir string, log *slog.Logger, out io.Wri
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer func() { err = errors.Join(err, client.Close()) }()
 
 	// What was under way when the last process died goes on first, each operation under the key that it had. The loop
 	// below would do the same, as it uses the same names; Recover is for programs that do not know any more what they
@@ -65,7 +66,7 @@ func child(ctx context.Context, l load, dir string, log *slog.Logger, out io.Wri
 			sent.Add(1)
 		}
 	})
-	fmt.Fprintf(out, "recovered %d, then %d were known to the journal, %d went out\n", report.Succeeded, known.Load(), sent.Load())
+	_, _ = fmt.Fprintf(out, "recovered %d, then %d were known to the journal, %d went out\n", report.Succeeded, known.Load(), sent.Load())
 	if n := failed.Load(); n > 0 {
 		return fmt.Errorf("%d orders are not charged for certain", n)
 	}
@@ -84,8 +85,8 @@ func charge(ctx context.Context, client *samekey.Client, l load, o order) (samek
 	if err != nil {
 		return 0, err
 	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+	_, err = io.Copy(io.Discard, resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return 0, err
 	}
 	info, _ := samekey.InfoOf(resp)

@@ -56,7 +56,7 @@ func run(args []string, out, errOut io.Writer) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		fmt.Fprintf(errOut, "quickstart: %v; see -h\n", err)
+		complain(errOut, "%v; see -h", err)
 		return 2
 	}
 	if os.Getenv(childEnv) != "" {
@@ -69,11 +69,14 @@ func run(args []string, out, errOut io.Writer) int {
 	if o.naive {
 		story = withoutSamekey
 	}
-	switch err := story(ctx, o, newScreen(out), errOut); {
+	s := newScreen(out)
+	err = story(ctx, o, s, errOut)
+	s.wipe()
+	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(errOut, "quickstart: interrupted")
+		complain(errOut, "interrupted")
 	case err != nil:
-		fmt.Fprintln(errOut, "quickstart:", err)
+		complain(errOut, "%v", err)
 	default:
 		return 0
 	}
@@ -81,6 +84,7 @@ func run(args []string, out, errOut io.Writer) int {
 }
 
 func asChild(o options, out, errOut io.Writer) int {
+	signal.Ignore(os.Interrupt) // a terminal sends it to both: the parent ends its child
 	// The parent holds the other end of stdin for as long as it lives: no orphan goes on charging.
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -92,21 +96,25 @@ func asChild(o options, out, errOut io.Writer) int {
 	}
 	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: level}))
 	if err := child(context.Background(), o.load, o.dir, log, out); err != nil {
-		fmt.Fprintln(errOut, err)
+		complain(errOut, "%v", err)
 		return 1
 	}
 	return 0
 }
 
+func complain(w io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, "quickstart: "+format+"\n", args...)
+}
+
 func parse(args []string, errOut io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // run reports the error, once
-	fs.Uint64Var(&o.seed, "seed", 0, "decides faults and kills; 0: a new `number` for each run, which it prints")
-	fs.IntVar(&o.Orders, "n", 100, "how many `orders`, 10 to 10000")
-	fs.IntVar(&o.kills, "kills", -1, "how `often` to kill, 0 to 5; -1: one to three times, by the seed")
+	fs.Uint64Var(&o.seed, "seed", 0, "decides faults and kills; 0: a new one for each run, which it prints")
+	fs.IntVar(&o.Orders, "n", 100, "how many orders, 10 to 10000")
+	fs.IntVar(&o.kills, "kills", -1, "how often to kill, 0 to 5; -1: one to three times, by the seed")
 	fs.StringVar(&o.Server, "server", "", "`URL` of a mock server that runs already (cmd/mockserver), in place of one's own")
 	fs.BoolVar(&o.naive, "naive", false, "without samekey: a new key for each attempt, and then no key at all")
-	fs.StringVar(&o.dir, "dir", "", "keep the journal in this `folder`, as DIR/journal")
+	fs.StringVar(&o.dir, "dir", "", "keep the journal, as `DIR`/journal")
 	fs.BoolVar(&o.verbose, "v", false, "show what the client logs")
 	fs.StringVar(&o.Run, "run", "", "") // for the child
 	if err := fs.Parse(args); err != nil {
@@ -146,11 +154,15 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 }
 
 func usage(fs *flag.FlagSet, w io.Writer) {
-	fmt.Fprint(w, teach)
+	_, _ = fmt.Fprint(w, teach)
 	fs.VisitAll(func(f *flag.Flag) {
 		if f.Usage != "" {
 			name, text := flag.UnquoteUsage(f)
-			fmt.Fprintf(w, "  %-16s %s\n", strings.TrimSpace("-"+f.Name+" "+name), text)
+			switch name {
+			case "int", "uint":
+				name = "N"
+			}
+			_, _ = fmt.Fprintf(w, "  %-12s %s\n", strings.TrimSpace("-"+f.Name+" "+name), text)
 		}
 	})
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -33,29 +35,24 @@ type parent struct {
 
 // withKills is what quickstart does by default.
 func withKills(ctx context.Context, o options, s *screen, errOut io.Writer) error {
-	p := &parent{load: o.load, screen: s, errOut: errOut, verbose: o.verbose, kills: killPoints(o.seed, o.Orders, o.kills)}
-	base, stop, err := openServer(ctx, o.Server, o.seed)
+	l, stop, err := o.open(ctx, o.seed)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	p.Server = base
-	if led, err := readLedger(ctx, p.load); err != nil {
-		return err
-	} else if len(led) > 0 {
-		return fmt.Errorf("the server has seen seed %d already: take another one, or POST %s/_mock/reset", o.seed, base)
-	}
+	p := &parent{load: l, screen: s, errOut: errOut, verbose: o.verbose, kills: killPoints(o.seed, o.Orders, o.kills)}
 	remove, err := p.makeDir(o.dir)
 	if err != nil {
 		return err
 	}
 	defer remove()
 
-	s.say("%d orders to charge at %s, kills: %d (seed %d)", o.Orders, base, len(p.kills), o.seed)
+	s.say("%d orders to charge at %s, SIGKILLs to come: %d (seed %d)", o.Orders, p.Server, len(p.kills), o.seed)
 	planned := len(p.kills)
 	began := time.Now()
-	if err := p.supervise(ctx); err != nil {
-		return err
+	unfinished := p.supervise(ctx)
+	if unfinished != nil && !errors.Is(unfinished, errChild) {
+		return unfinished
 	}
 	led, err := settledLedger(ctx, p.load)
 	if err != nil {
@@ -74,13 +71,13 @@ func withKills(ctx context.Context, o options, s *screen, errOut io.Writer) erro
 		{"effects at the server", []int{f.effects}},
 		{"duplicates", []int{f.duplicates}},
 		{"left pending", []int{pending}},
-		{"kills", []int{p.killed}},
-		{"in flight when killed", []int{p.inFlight}},
+		{"SIGKILLs", []int{p.killed}},
+		{"in flight at these", []int{p.inFlight}},
 	})
 	if o.dir != "" {
 		s.say("the journal is in %s", p.dir)
 	}
-	if err := verdict(f, o.Orders, pending, planned, p.killed); err != nil {
+	if err := errors.Join(unfinished, verdict(f, o.Orders, pending, planned, p.killed)); err != nil {
 		return err
 	}
 	s.say("Each of the %d orders was charged once, in %.1f s.", o.Orders, time.Since(began).Seconds())
@@ -100,7 +97,7 @@ func verdict(f figures, orders, pending, planned, killed int) error {
 	wrong(f.duplicates > 0, "%d orders were charged again", f.duplicates)
 	wrong(f.keys != f.operations, "%d keys for %d operations", f.keys, f.operations)
 	wrong(pending > 0, "%d operations are left pending", pending)
-	wrong(planned > 0 && killed == 0, "no kill met an operation in flight")
+	wrong(planned > 0 && killed == 0, "no SIGKILL met an operation in flight")
 	return errors.Join(errs...)
 }
 
@@ -140,7 +137,7 @@ func (p *parent) supervise(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil || !errors.Is(err, errChild) {
+		if !errors.Is(err, errChild) {
 			return err
 		}
 		if errors.Is(err, errKilled) {
@@ -160,7 +157,7 @@ var (
 
 // once runs one child, to its end or to its kill.
 func (p *parent) once(ctx context.Context) error {
-	before, err := settledLedger(ctx, p.load)
+	before, err := readLedger(ctx, p.load)
 	if err != nil {
 		return err
 	}
@@ -170,7 +167,7 @@ func (p *parent) once(ctx context.Context) error {
 		return err
 	}
 	defer child.end()
-	target := p.Orders + 1
+	target := math.MaxInt
 	if len(p.kills) > 0 {
 		target = p.kills[0]
 	}
@@ -201,7 +198,7 @@ func (p *parent) once(ctx context.Context) error {
 
 // afterKill asks the ledger what the kill has met. The child is dead by now: whatever was open is open for good.
 func (p *parent) afterKill(ctx context.Context, c *process, since int) error {
-	if c.cmd.ProcessState.Success() {
+	if c.cmd.ProcessState.Exited() && runtime.GOOS != "windows" { // by itself, a moment before
 		return p.finished(c)
 	}
 	led, err := readLedger(ctx, p.load)
@@ -209,7 +206,7 @@ func (p *parent) afterKill(ctx context.Context, c *process, since int) error {
 		return err
 	}
 	open := led.inFlight(since)
-	p.screen.say("child %d: killed (%v) at %d effects, with %d operations in flight", p.starts, c.cmd.ProcessState, led.figures().effects, open)
+	p.screen.say("child %d: SIGKILL at %d effects, with %d operations in flight", p.starts, led.figures().effects, open)
 	if open > 0 { // else the next child is killed in its place
 		p.killed, p.inFlight, p.kills = p.killed+1, p.inFlight+open, p.kills[1:]
 	}
@@ -219,7 +216,8 @@ func (p *parent) afterKill(ctx context.Context, c *process, since int) error {
 // finished tells how a child ended that was not killed.
 func (p *parent) finished(c *process) error {
 	if !c.cmd.ProcessState.Success() {
-		return fmt.Errorf("%w: child %d: %v\n%s", errChild, p.starts, c.cmd.ProcessState, bytes.TrimSpace(c.stderr.Bytes()))
+		lines := bytes.Split(bytes.TrimSpace(c.stderr.Bytes()), []byte("\n"))
+		return fmt.Errorf("%w: child %d: %v: %s", errChild, p.starts, c.cmd.ProcessState, lines[len(lines)-1])
 	}
 	p.screen.say("child %d: %s", p.starts, bytes.TrimSpace(c.stdout.Bytes()))
 	return nil
@@ -228,7 +226,6 @@ func (p *parent) finished(c *process) error {
 // process is a running child.
 type process struct {
 	cmd            *exec.Cmd
-	stdin          io.Closer // the child ends when it closes
 	stdout, stderr bytes.Buffer
 	exited         chan struct{}
 }
@@ -245,7 +242,7 @@ func (p *parent) start() (*process, error) {
 	if p.verbose {
 		c.cmd.Stderr = io.MultiWriter(&c.stderr, p.errOut)
 	}
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+	if _, err := c.cmd.StdinPipe(); err != nil { // held open for as long as this process lives
 		return nil, err
 	}
 	if err := c.cmd.Start(); err != nil {
@@ -270,7 +267,7 @@ func (p *parent) pending(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer store.Close()
+	defer func() { err = errors.Join(err, store.Close()) }()
 	for _, err := range store.List(ctx, persist.Filter{States: []persist.State{persist.Pending}}) {
 		if err != nil {
 			return 0, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -37,32 +38,40 @@ func faults() []mockserver.Fault {
 		// The order is not charged.
 		some(0.10, mockserver.BeforeCommit, mockserver.Status(http.StatusServiceUnavailable, false)),
 		// All others are charged slowly, also when the client has died meanwhile.
-		{Match: charge, Do: mockserver.Delay(80 * time.Millisecond)},
+		{Match: charge, Do: mockserver.Delay(120 * time.Millisecond)},
 	}
 }
 
-// openServer starts a mock server on loopback, or takes the one at url, and sets the faults. A server that has faults
-// already keeps its own.
-func openServer(ctx context.Context, url string, seed uint64) (base string, stop func(), err error) {
-	if url == "" {
+// open starts a mock server on loopback, unless l names one, and sets the faults there.
+func (l load) open(ctx context.Context, seed uint64) (opened load, stop func(), err error) {
+	if l.Server == "" {
 		srv := mockserver.NewServer(mockserver.Config{Seed: seed})
 		srv.Fault(faults()...)
-		return srv.URL, srv.Close, nil
+		l.Server = srv.URL
+		return l, srv.Close, nil
 	}
+	led, err := readLedger(ctx, l)
+	switch {
+	case err != nil:
+		return l, nil, fmt.Errorf("no mock server at %s: %w", l.Server, err)
+	case len(led) > 0:
+		return l, nil, fmt.Errorf("the server knows the orders of %s already: take another -seed, or POST %s/_mock/reset", l.Run, l.Server)
+	}
+	url := l.Server + "/_mock/faults"
 	var set []json.RawMessage
-	if err := admin(ctx, http.MethodGet, url+"/_mock/faults", nil, &set); err != nil {
-		return "", nil, fmt.Errorf("no mock server at %s: %w", url, err)
+	if err := admin(ctx, http.MethodGet, url, nil, &set); err != nil {
+		return l, nil, err
 	}
-	if len(set) > 0 {
-		return url, func() {}, nil
+	if len(set) > 0 { // somebody's own, which are to be tried
+		return l, func() {}, nil
 	}
-	if err := admin(ctx, http.MethodPost, url+"/_mock/faults", faults(), nil); err != nil {
-		return "", nil, err
+	if err := admin(ctx, http.MethodPost, url, faults(), nil); err != nil {
+		return l, nil, err
 	}
-	return url, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	return l, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		_ = admin(ctx, http.MethodDelete, url+"/_mock/faults", nil, nil)
+		_ = admin(ctx, http.MethodDelete, url, nil, nil)
 	}, nil
 }
 
@@ -80,9 +89,8 @@ func admin(ctx context.Context, method, url string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	switch {
+	switch err = errors.Join(err, resp.Body.Close()); {
 	case err != nil:
 		return err
 	case resp.StatusCode >= 300:

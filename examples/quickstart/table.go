@@ -26,26 +26,28 @@ func newScreen(w io.Writer) *screen {
 	return s
 }
 
+func (s *screen) printf(format string, args ...any) { _, _ = fmt.Fprintf(s.w, format, args...) }
+
 func (s *screen) say(format string, args ...any) {
 	s.wipe()
-	fmt.Fprintf(s.w, format+"\n", args...)
+	s.printf(format+"\n", args...)
 }
 
 func (s *screen) progress(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	switch {
 	case s.tty:
-		fmt.Fprintf(s.w, "\r%-*s", s.width, text)
+		s.printf("\r%-*s", s.width, text)
 		s.width = len(text)
 	case time.Now().After(s.next):
 		s.next = time.Now().Add(time.Second)
-		fmt.Fprintln(s.w, text)
+		s.printf("%s\n", text)
 	}
 }
 
 func (s *screen) wipe() {
 	if s.width > 0 {
-		fmt.Fprintf(s.w, "\r%s\r", strings.Repeat(" ", s.width))
+		s.printf("\r%s\r", strings.Repeat(" ", s.width))
 		s.width = 0
 	}
 }
@@ -59,22 +61,22 @@ type line struct {
 func (s *screen) table(heads []string, lines []line) {
 	s.say("")
 	if len(heads) > 0 {
-		fmt.Fprintf(s.w, "  %-22s", "")
+		s.printf("  %-22s", "")
 		for _, h := range heads {
-			fmt.Fprintf(s.w, "  %15s", h)
+			s.printf("  %15s", h)
 		}
-		fmt.Fprintln(s.w)
+		s.printf("\n")
 	}
 	for _, l := range lines {
-		fmt.Fprintf(s.w, "  %-22s", l.name)
+		s.printf("  %-22s", l.name)
 		for _, f := range l.figures {
 			if len(heads) > 0 {
-				fmt.Fprintf(s.w, "  %15d", f)
+				s.printf("  %15d", f)
 			} else {
-				fmt.Fprintf(s.w, "  %6d", f)
+				s.printf("  %6d", f)
 			}
 		}
-		fmt.Fprintln(s.w)
+		s.printf("\n")
 	}
 	s.say("")
 }

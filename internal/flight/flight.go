@@ -6,6 +6,7 @@ package flight
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -33,7 +34,8 @@ type Call[V any] struct {
 	val     V
 	panic   any // what run panicked with, for every caller to panic with
 	waiting map[*waiter]struct{}
-	ending  bool // the last waiter left
+	last    *waiter // who left last, and gets the result all the same
+	ending  bool    // the last waiter left
 	ended   bool // nobody can leave any more
 }
 
@@ -106,8 +108,9 @@ func (g *Group[K, V]) start(ctx context.Context, key K, data any, w *waiter, run
 			delete(g.calls, key)
 			c.ended = true
 			_, made := c.waiting[w]
+			made = made || c.last == w
 			g.mu.Unlock()
-			if !made && !c.ending && g.Orphan != nil && c.panic == nil {
+			if !made && g.Orphan != nil && c.panic == nil {
 				g.Orphan(c.val)
 			}
 			close(c.done)
@@ -124,6 +127,15 @@ func (c *Call[V]) result() V {
 	return c.val
 }
 
+// causeOf is ctx's cause, and its error where that hides it: the call's own context was cancelled, whatever ended ctx.
+func causeOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return cause
+}
+
 func (c *Call[V]) wait(ctx context.Context, w *waiter) (v V, err error) {
 	select {
 	case <-c.done:
@@ -134,14 +146,16 @@ func (c *Call[V]) wait(ctx context.Context, w *waiter) (v V, err error) {
 	ended := c.ended
 	if !ended {
 		delete(c.waiting, w)
-		c.ending = len(c.waiting) == 0
+		if len(c.waiting) == 0 {
+			c.ending, c.last = true, w
+		}
 	}
 	last := c.ending
 	c.mu.Unlock()
 	if !ended && !last {
 		return v, ErrLeft
 	}
-	c.cancel(context.Cause(ctx))
+	c.cancel(causeOf(ctx))
 	<-c.done
 	return c.result(), nil
 }

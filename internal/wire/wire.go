@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -31,7 +32,11 @@ type Exchange struct {
 	MaxResponse int64                      // bytes of the body that are read here
 	OnPoint     func(p Point, reused bool) // nil: nobody listens
 	Prepare     func(*http.Request) error  // sets what must not be stored; an error ends the exchange unsent
-	OnResponse  func(*http.Response)       // sees the head as it came
+}
+
+// Builder makes the request of an exchange. An error ends it unsent.
+type Builder interface {
+	Build(ctx context.Context) (*http.Request, error)
 }
 
 // Result of one exchange. Resp is nil if no whole answer (or, beyond MaxResponse, no head and first part of it) came.
@@ -39,6 +44,7 @@ type Result struct {
 	Resp *http.Response // its Body is closed, or in Rest
 	Body []byte
 	Rest io.ReadCloser // what of the body is beyond MaxResponse; the exchange ends when it is closed. nil: Body is whole
+	Cut  bool          // of a conflict: Body is all that came of a longer one, and Rest ends in an error
 	Err  error
 
 	Unsent   bool // no byte left: the request could not be made ready, or the transport proves that it got no connection
@@ -48,16 +54,16 @@ type Result struct {
 
 // Do makes the exchange. The request must be made for it alone, under ctx; its GetBody is cleared, so that the
 // transport cannot repeat it unseen.
-func (x *Exchange) Do(ctx context.Context, build func(ctx context.Context) (*http.Request, error)) Result {
+func (x *Exchange) Do(ctx context.Context, b Builder) Result {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var timer *time.Timer
 	if x.Timeout > 0 {
 		timer = time.AfterFunc(x.Timeout, func() { cancel(x.TimeoutErr) })
 	}
 	tr := &trace{onPoint: x.OnPoint}
-	res := x.exchange(ctx, tr, build)
+	res := x.exchange(ctx, tr, b)
 	late := timer != nil && !timer.Stop()
-	if late && res.Rest != nil { // the time passed as the first part came in
+	if late && res.Rest != nil && !res.Cut { // the time passed as the first part came in
 		_ = res.Rest.Close()
 		res = Result{Err: context.Cause(ctx)}
 	}
@@ -76,8 +82,8 @@ func (x *Exchange) Do(ctx context.Context, build func(ctx context.Context) (*htt
 	return res
 }
 
-func (x *Exchange) exchange(ctx context.Context, tr *trace, build func(ctx context.Context) (*http.Request, error)) (res Result) {
-	req, err := build(httptrace.WithClientTrace(ctx, tr.hooks()))
+func (x *Exchange) exchange(ctx context.Context, tr *trace, b Builder) (res Result) {
+	req, err := b.Build(httptrace.WithClientTrace(ctx, tr.hooks()))
 	if err != nil {
 		return Result{Err: err, Unsent: true}
 	}
@@ -90,9 +96,6 @@ func (x *Exchange) exchange(ctx context.Context, tr *trace, build func(ctx conte
 	if err != nil {
 		return Result{Err: err}
 	}
-	if x.OnResponse != nil {
-		x.OnResponse(resp)
-	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close() // a connection of its own, not a body: nothing here can use it
 		return Result{Resp: resp}
@@ -100,18 +103,32 @@ func (x *Exchange) exchange(ctx context.Context, tr *trace, build func(ctx conte
 	body, err := readUpTo(resp, x.MaxResponse)
 	if err != nil {
 		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusConflict { // its head is enough to know that it must not be asked for again
+			return Result{Resp: resp, Body: body, Rest: io.NopCloser(cut{}), Cut: true}
+		}
 		return Result{Err: fmt.Errorf("reading the answer's body after status %d: %w", resp.StatusCode, err)}
 	}
 	if int64(len(body)) > x.MaxResponse {
-		return Result{Resp: resp, Body: body, Rest: resp.Body}
+		return Result{Resp: resp, Body: body[:x.MaxResponse], Rest: &rest{io.MultiReader(bytes.NewReader(body[x.MaxResponse:]), resp.Body), resp.Body}}
 	}
 	_ = resp.Body.Close()
 	return Result{Resp: resp, Body: body}
 }
 
-// readUpTo reads the body, at most one byte beyond limit.
+// cut is what follows an answer that was cut off.
+type cut struct{}
+
+func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// rest is what follows the part of a body that was read.
+type rest struct {
+	io.Reader
+	io.Closer
+}
+
+// readUpTo reads the body, at most one byte beyond limit. With an error it returns what came before.
 func readUpTo(resp *http.Response, limit int64) ([]byte, error) {
-	size := min(resp.ContentLength, limit) + 1
+	size := min(resp.ContentLength, limit, 1<<20) + 1 // what a server announces is not memory's measure
 	if resp.ContentLength < 0 {
 		size = 512
 	}
@@ -123,7 +140,7 @@ func readUpTo(resp *http.Response, limit int64) ([]byte, error) {
 			return buf, nil
 		}
 		if err != nil {
-			return nil, err
+			return buf, err
 		}
 		if int64(len(buf)) > limit {
 			return buf, nil

@@ -12,7 +12,7 @@ func (j *Journal) apply(b *batch) {
 		if c.kind == kindVoid || c.kind == kindTrim {
 			continue
 		}
-		if b.err != nil && c.class == classSettle && j.refile(b, c) {
+		if b.err != nil && c.class == classSettle && j.refile(b, i) {
 			continue
 		}
 		if c.lazy {
@@ -47,7 +47,8 @@ func (j *Journal) apply(b *batch) {
 
 // refile gives a change whose write found the disk full another place, at the end of the prewritten space: a settle is
 // tried once more at once, a buffered one whenever its time comes. Under mu.
-func (j *Journal) refile(b *batch, c *change) bool {
+func (j *Journal) refile(b *batch, i int) bool {
+	c := &b.changes[i]
 	n := b.frameLen(c.at)
 	if j.poisoned() != nil || c.again && !c.lazy || !j.fits(n) {
 		return false
@@ -55,7 +56,7 @@ func (j *Journal) refile(b *batch, c *change) bool {
 	again := *c
 	again.again = true
 	at := uint32(len(j.fill.buf))
-	j.push(b.buf[c.at+frameHeader:c.at+n], again)
+	to, k := j.push(b.buf[c.at+frameHeader:c.at+n], again)
 	if s := j.idx.at(c.slot); c.lazy && s.opid == c.opid {
 		switch old := b.loc(c.at); old {
 		case s.ans:
@@ -64,7 +65,10 @@ func (j *Journal) refile(b *batch, c *change) bool {
 			s.put = j.fill.loc(at)
 		}
 	}
-	b.moved = j.fill
+	if b.moved == nil {
+		b.moved = map[int]place{}
+	}
+	b.moved[i] = place{to, k}
 	return true
 }
 
@@ -126,10 +130,10 @@ func (j *Journal) drain(ctx context.Context) (*batch, error) {
 // await returns when change i of b is decided: nil once it is durable. What has not been taken yet is withdrawn when
 // ctx ends; what has been is waited for, unless the disk hangs. maybe says of an error that the change may have
 // happened all the same.
-func (j *Journal) await(ctx context.Context, b *batch, i int, c class) (maybe bool, err error) {
+func (j *Journal) await(ctx context.Context, b *batch, i int) (maybe bool, err error) {
 	select {
 	case <-b.done:
-		return j.outcome(ctx, b, c)
+		return j.outcome(ctx, b, i)
 	case <-ctx.Done():
 	}
 	j.mu.Lock()
@@ -150,30 +154,33 @@ func (j *Journal) await(ctx context.Context, b *batch, i int, c class) (maybe bo
 	defer hang.Stop()
 	select {
 	case <-b.done:
-		return j.outcome(ctx, b, c)
+		return j.outcome(ctx, b, i)
 	case <-hang.C:
 	}
 	j.mu.Lock()
 	if b.changes == nil { // decided by now
 		j.mu.Unlock()
 		<-b.done
-		return j.outcome(ctx, b, c)
+		return j.outcome(ctx, b, i)
 	}
 	b.changes[i].left = true
 	j.mu.Unlock()
 	return true, ctx.Err()
 }
 
-func (j *Journal) outcome(ctx context.Context, b *batch, c class) (maybe bool, err error) {
-	for c == classSettle && b.moved != nil {
-		b = b.moved
+func (j *Journal) outcome(ctx context.Context, b *batch, i int) (maybe bool, err error) {
+	for {
+		to, ok := b.moved[i]
+		if !ok {
+			return !b.sure, b.err
+		}
+		b, i = to.batch, to.i
 		select {
 		case <-b.done:
 		case <-ctx.Done():
 			return true, ctx.Err()
 		}
 	}
-	return !b.sure, b.err
 }
 
 // frameLen of the frame at, header included.

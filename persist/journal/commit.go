@@ -20,8 +20,14 @@ type batch struct {
 	// Set before done is closed, when the buffers above are given back.
 	done  chan struct{}
 	err   error
-	sure  bool   // nothing of a failed batch can come back
-	moved *batch // where the changes went that a full disk must not refuse
+	sure  bool          // nothing of a failed batch can come back
+	moved map[int]place // where the changes went that a full disk must not refuse
+}
+
+// place of a change.
+type place struct {
+	*batch
+	i int
 }
 
 // buffers of a batch are used again, the batch is not: those who waited still look at it.

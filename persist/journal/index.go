@@ -20,7 +20,7 @@ type slot struct {
 	next           uint32 // in the bucket, or in the free list
 }
 
-const chunkSlots = 512
+const chunkSlots = 128
 
 // chunk counts its slots that recovery could want, so that looking for due ones passes over settled history.
 type chunk struct {

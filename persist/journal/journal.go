@@ -145,7 +145,7 @@ func (j *Journal) begin(ctx context.Context, rec *persist.Record) (e persist.Ent
 	m.flags &^= flagBusy
 	b, n := j.push(*buf, change{meta: m, slot: i, kind: kindPut, create: true})
 	j.mu.Unlock()
-	if maybe, err = j.await(ctx, b, n, classNew); err != nil {
+	if maybe, err = j.await(ctx, b, n); err != nil {
 		return e, maybe, err
 	}
 	return persist.Entry{Record: *rec, Claim: c, New: true}, false, nil
@@ -226,7 +226,7 @@ func (j *Journal) change(ctx context.Context, method string, c persist.Claim, cl
 		s.flags |= flagBusy
 		b, n := j.push(payload, ch)
 		j.mu.Unlock()
-		if maybe, err := j.await(ctx, b, n, cls); err != nil {
+		if maybe, err := j.await(ctx, b, n); err != nil {
 			return fail(method, c.Ref, maybe, err)
 		}
 		return nil

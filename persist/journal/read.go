@@ -74,19 +74,21 @@ func (s *segment) readFrame(off int64) ([]byte, error) {
 	const guess = 2048
 	buf := make([]byte, min(guess, s.size-off))
 	if err := readFull(s.f, buf, off); err != nil {
-		return nil, err
+		// What cannot be read may lie behind the frame.
+		buf = buf[:frameHeader]
+		if err := readFull(s.f, buf, off); err != nil {
+			return nil, err
+		}
 	}
 	n := frameHeader + int64(le.Uint32(buf[16:]))
 	if off+n > s.size {
 		return nil, errChecksum
 	}
-	if n > int64(len(buf)) {
-		rest := make([]byte, n)
-		copy(rest, buf)
-		if err := readFull(s.f, rest[len(buf):], off+int64(len(buf))); err != nil {
+	if have := int64(len(buf)); n > have {
+		buf = append(buf, make([]byte, n-have)...)
+		if err := readFull(s.f, buf[have:], off+have); err != nil {
 			return nil, err
 		}
-		buf = rest
 	}
 	f, ok := parseFrameAt(buf[:n], off, s.salt)
 	if !ok {
