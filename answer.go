@@ -129,19 +129,29 @@ type handover struct {
 	k      *call
 	claim  persist.Claim
 	answer persist.Answer
+	shared answer // for who brings the same key of its own meanwhile
 	once   sync.Once
 }
 
 // handOver takes the claim over from the call.
-func (k *call) handOver() *handover {
-	a := k.toKeep(Succeeded, false)
-	a.Header, a.Body = nil, nil // the operation leaves the store with it
-	h := &handover{k: k, claim: k.claim, answer: a}
+func (k *call) handOver(a *answer) {
+	kept := k.toKeep(Succeeded, false)
+	kept.Header, kept.Body = nil, nil // the operation leaves the store with it
+	h := &handover{k: k, claim: k.claim, answer: kept}
+	a.handover, h.shared = h, *a
+	h.shared.handover = h
+	h.shared.truncated, h.shared.rest, h.shared.info.Source, h.shared.info.Sends = a.truncated || a.rest != nil, nil, Shared, 0
 	k.claim = persist.Claim{}
 	k.mu.Lock()
-	k.open[h] = struct{}{}
+	k.open[k.rec.Ref] = h
 	k.mu.Unlock()
-	return h
+}
+
+// handingOver finds the success of ref that its caller has not read yet.
+func (c *core) handingOver(ref Ref) *handover {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open[ref]
 }
 
 // done settles, the first time.
@@ -155,6 +165,9 @@ func (h *handover) done() {
 		}
 		if err := h.k.store.Settle(ctx, h.claim, h.answer); err != nil {
 			h.k.storeFailed(err)
+			if err := h.k.store.Release(ctx, h.claim); err != nil { // for a recovery of this process
+				h.k.storeFailed(err)
+			}
 			return
 		}
 		h.k.observe(Event{Step: StepSettled, State: Succeeded, Status: h.answer.Status})
@@ -174,7 +187,9 @@ func (h *handover) end(f func()) {
 	h.once.Do(func() {
 		f()
 		h.k.mu.Lock()
-		delete(h.k.open, h)
+		if h.k.open[h.k.rec.Ref] == h {
+			delete(h.k.open, h.k.rec.Ref)
+		}
 		h.k.mu.Unlock()
 	})
 }

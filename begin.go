@@ -97,7 +97,15 @@ func (k *call) begin() *answer {
 			return k.failed(&MismatchError{Call: k.call()})
 		}
 		a := u.answer
+		k.outcome(Conflicted, a.err)
 		return &a
+	}
+	if k.cmd.adopted && !k.cmd.named {
+		if h := k.handingOver(k.rec.Ref); h != nil && k.cmd.sameAs(&h.k.rec) {
+			a := h.shared
+			k.outcome(Succeeded, nil)
+			return &a
+		}
 	}
 	if err := k.ended(); err != nil {
 		return k.notSent(err)
@@ -179,12 +187,14 @@ func (k *call) known(e persist.Entry) *answer {
 func (k *call) takeOver() *answer {
 	now := time.Now()
 	k.age, k.prior = newKeyAge(k.rec.Progress, now), k.rec.Progress.Attempts > 0 || k.cmd.foreign
+	k.cmd.resumed = true
+	if k.mode == modeDo { // the live request's own key gives way to the stored one
+		if why := k.cmd.carry(&k.rec, k.rec.Key); why != "" {
+			return k.failed(&KeyError{Call: k.call(), Why: why})
+		}
+	}
 	if k.rec.Body != nil {
 		k.cmd.body = k.rec.Body
-	}
-	k.cmd.resumed = true
-	if con := k.plan.contract; con.keyed() && len(k.rec.Header[con.Carrier.name]) == 0 { // recorded under another carrier
-		k.rec.Header = con.placedIn(k.rec.Header, k.rec.Key)
 	}
 	if k.cmd.body == nil {
 		return k.unknown(errKeyOnly)
@@ -261,7 +271,7 @@ func (k *call) lastWord() (context.Context, context.CancelFunc) {
 func (k *call) call() Call {
 	c := k.cmd.call()
 	c.Key, c.Attempts = k.rec.Key, k.rec.Progress.Attempts
-	c.fresh, c.MaybeSent = k.fresh, k.prior
+	c.fresh, c.MaybeSent, c.unkept = k.fresh, k.prior, k.plan.Persist == PersistNone
 	return c
 }
 

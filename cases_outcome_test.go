@@ -16,6 +16,7 @@ import (
 
 	"github.com/samekey/samekey"
 	"github.com/samekey/samekey/mockserver"
+	"github.com/samekey/samekey/persist"
 )
 
 // Every way in which the last answer can be missing is told as unknown, and the same name goes on under the same key.
@@ -321,11 +322,10 @@ func TestCase_B80_WhatCannotBeSentFailsAtOnce(t *testing.T) {
 	run := func(t *testing.T, hc *http.Client, req *http.Request) []samekey.Event {
 		store, rec := newStore(t), &recorder{}
 		c := newClient(t, samekey.Config{Store: store, HTTPClient: hc, Observer: rec.observe})
-		start := time.Now()
 		_, err := c.Do(samekey.Named(req, "op"))
 		require.ErrorIs(t, err, samekey.ErrNotSent)
 		require.NotErrorIs(t, err, samekey.ErrUnknown)
-		require.Less(t, time.Since(start), 150*time.Millisecond, "no backoff")
+		require.Empty(t, rec.all(samekey.StepWait))
 		require.False(t, asType[*samekey.NotSentError](t, err).MaybeSent)
 		require.Zero(t, count(t, store), "the record is gone")
 		return rec.all(samekey.StepAttempt)
@@ -490,4 +490,51 @@ func TestCase_B102_EachAttemptIsSignedAnew(t *testing.T) {
 			require.NotContains(t, rec.Omitted, "X-Nonce", "the caller had not set it")
 		}
 	})
+}
+
+// A success that cannot be written down keeps its answer and says so; the same name again is safe under the same key.
+func TestCase_B29_ASuccessThatCannotBeWrittenDown(t *testing.T) {
+	for _, name := range []string{"op", ""} {
+		srv := newServer(t, mockserver.Config{})
+		inner := newStore(t)
+		rec := &recorder{}
+		c := newClient(t, samekey.Config{Store: &failing{Store: inner, settle: func() error { return errDisk }}, Default: quick, Observer: rec.observe})
+		req := post(t, t.Context(), srv.URL+"/v1/payments", payment)
+		if name != "" {
+			req = samekey.Named(req, name)
+		}
+		resp, err := c.Do(req)
+		require.NoError(t, err)
+		require.Equal(t, 201, resp.StatusCode)
+		require.Contains(t, read(t, resp), "paymentId")
+		if name != "" {
+			info, _ := samekey.InfoOf(resp)
+			require.ErrorIs(t, info.StoreErr, errDisk)
+		}
+		require.ErrorIs(t, rec.all(sStoreError)[0].Err, errDisk)
+		require.NoError(t, c.Close())
+		require.Equal(t, 1, pending(t, inner))
+		report, err := newClient(t, samekey.Config{Store: inner}).Recover(t.Context(), samekey.Recovery{Jitter: -1})
+		require.NoError(t, err)
+		require.Equal(t, 1, report.Succeeded, name)
+		require.Zero(t, pending(t, inner))
+		srv.AssertOnce(t)
+		srv.AssertSameKey(t)
+	}
+}
+
+// A mark that fails ends the attempts: no send that the store does not know of.
+func TestMarkThatFails(t *testing.T) {
+	for _, err := range []error{errDisk, persist.ErrClaimLost} {
+		srv := newServer(t, mockserver.Config{})
+		srv.Fault(mockserver.Fault{Do: mockserver.Status(503, false)})
+		inner := newStore(t)
+		c := newClient(t, samekey.Config{Store: &failing{Store: inner, mark: func() error { return err }}, Default: quick})
+		_, got := c.Do(samekey.Named(post(t, t.Context(), srv.URL+"/v1/payments", payment), "op"))
+		require.ErrorIs(t, got, samekey.ErrUnknown)
+		require.ErrorIs(t, got, err)
+		require.Equal(t, 503, asType[*samekey.OutcomeUnknownError](t, got).Last.Status)
+		require.Len(t, srv.Requests(), 1)
+		require.Equal(t, 1, pending(t, inner))
+	}
 }

@@ -68,14 +68,14 @@ type core struct {
 	live map[*call]struct{}
 	// open are the anonymous successes whose callers have not read them yet; conflicts are those that could not be
 	// written down, so that no loop of this process sends them again.
-	open      map[*handover]struct{}
+	open      map[Ref]*handover
 	conflicts map[Ref]*unwritten
 	closed    bool
 }
 
 // New validates cfg. Its errors are *PolicyError, naming endpoint and field, all of them joined.
 func New(cfg Config) (*Client, error) {
-	c := &core{cfg: cfg, live: map[*call]struct{}{}, open: map[*handover]struct{}{}, conflicts: map[Ref]*unwritten{}, plans: map[string]*plan{}}
+	c := &core{cfg: cfg, live: map[*call]struct{}{}, open: map[Ref]*handover{}, conflicts: map[Ref]*unwritten{}, plans: map[string]*plan{}}
 	var errs []error
 	if cfg.Store == nil {
 		errs = append(errs, &PolicyError{Field: "Store", Why: "is missing: journal.Open makes one on disk, memory.New one for tests"})
@@ -187,7 +187,7 @@ func (c *core) answer(req *http.Request, pl *plan) (a *answer, first bool) {
 		return refused(c.describe(req, pl), err), true
 	}
 	ctx := req.Context()
-	if !cmd.shareable() {
+	if !cmd.shareable() || ctx.Err() != nil { // who has left already starts nothing for others
 		return c.run(ctx, cmd, ctx.Deadline), true
 	}
 	a, first, err = c.flights.Do(ctx, cmd.rec.Ref, cmd,
@@ -237,7 +237,7 @@ func (c *Client) Close() error {
 	c.calls.Wait()
 
 	c.mu.Lock()
-	open := slices.Collect(maps.Keys(c.open))
+	open := slices.Collect(maps.Values(c.open))
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()

@@ -3,7 +3,6 @@ package samekey
 import (
 	"fmt"
 	"net/http"
-	"net/textproto"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,56 +31,6 @@ const Forever time.Duration = -1
 
 // unpublishedLife is how long a key is re-sent where the server does not say how long it knows one.
 const unpublishedLife = time.Hour
-
-// Carrier places the key. The zero value is Header("Idempotency-Key").
-type Carrier struct {
-	in     carrierKind
-	name   string // canonical
-	quoted bool
-}
-
-type carrierKind uint8
-
-const (
-	carrierDefault carrierKind = iota
-	carrierHeader
-	carrierNatural
-	carrierNone
-)
-
-// Header carries the key in the field name, as it is.
-func Header(name string) Carrier {
-	return Carrier{in: carrierHeader, name: textproto.CanonicalMIMEHeaderKey(name)}
-}
-
-// QuotedHeader carries the key as a quoted string of RFC 9651, as the IETF draft on the Idempotency-Key field has it.
-func QuotedHeader(name string) Carrier {
-	c := Header(name)
-	c.quoted = true
-	return c
-}
-
-var (
-	// Natural: the request itself is safe to repeat (PUT of a whole resource, If-Match); it is recorded and retried
-	// without a key on the wire.
-	Natural = Carrier{in: carrierNatural}
-	// NoKey: the server knows no keys. One try; only what provably was not sent is repeated, and nothing is taken over
-	// once an attempt is marked.
-	NoKey = Carrier{in: carrierNone}
-)
-
-func (c Carrier) String() string {
-	switch c.in {
-	case carrierNatural:
-		return "natural"
-	case carrierNone:
-		return "none"
-	}
-	if c.quoted {
-		return "quoted header " + c.name
-	}
-	return "header " + c.name
-}
 
 // DefaultContract: header Idempotency-Key, keys live for 24 h, 409 for a changed payload, 202 while processing,
 // rejections stored. The answers of the IETF draft (draft-ietf-httpapi-idempotency-key-header-07, section 2.7) are
@@ -139,6 +88,7 @@ const (
 type contract struct {
 	Contract
 	format   *regexp.Regexp
+	pointer  *canonjson.Pointer // of BodyMember
 	rules    []rule
 	replayed *matcher
 }
@@ -156,7 +106,7 @@ type matcher struct {
 }
 
 // keyed reports whether the server is told a key at all.
-func (k *contract) keyed() bool { return k.Carrier.in == carrierHeader }
+func (k *contract) keyed() bool { return k.Carrier.keyed() }
 
 // repeatable reports whether a request may be sent again once it may have been reached.
 func (k *contract) repeatable() bool { return k.Carrier.in != carrierNone }
@@ -178,17 +128,17 @@ func (c Contract) compile(bad func(field, why string)) *contract {
 	if k.Carrier.in == carrierDefault {
 		k.Carrier = Header("Idempotency-Key")
 	}
-	if k.Carrier.in == carrierHeader && !validToken(k.Carrier.name) {
-		bad("Contract.Carrier", fmt.Sprintf("%q is no header name", k.Carrier.name))
+	if why := k.Carrier.check(); why != "" {
+		bad("Contract.Carrier", why)
+	} else if k.Carrier.in == carrierBody {
+		p, _ := canonjson.ParsePointer(k.Carrier.name)
+		k.pointer = &p
 	}
-	if k.Carrier.in == carrierHeader && slices.Contains([]string{"Authorization", "Cookie", "Content-Length", "Host", "Content-Type"}, k.Carrier.name) {
-		bad("Contract.Carrier", k.Carrier.name+" has another use")
-	}
-	switch {
-	case k.MaxLength == 0:
-		k.MaxLength = 255
-	case k.MaxLength < 0:
+	if k.MaxLength < 0 {
 		bad("Contract.MaxLength", "is negative")
+	}
+	if k.MaxLength <= 0 {
+		k.MaxLength = 255
 	}
 	if k.Life < 0 && k.Life != Forever {
 		bad("Contract.Life", "is negative; Forever says that keys do not expire")

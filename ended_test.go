@@ -283,7 +283,9 @@ func TestStoreRefusesBegin(t *testing.T) {
 	for _, maybe := range []bool{false, true} {
 		p := newPeer(t, created)
 		cause := errors.New("no space left on device")
-		store := &bent{Store: newStore(t), fail: func(string, int) error { return &persist.Error{Store: "bent", Method: "Begin", Maybe: maybe, Err: cause} }}
+		store := &bent{Store: newStore(t), fail: func(string, int) error {
+			return &persist.Error{Store: "bent", Method: "Begin", Maybe: maybe, Err: cause}
+		}}
 		c := newClient(t, samekey.Config{Store: store, HTTPClient: newGated(t).client(), Default: quick})
 		for _, named := range []bool{true, false} {
 			req := post(t, t.Context(), p.url, payment)
@@ -494,7 +496,9 @@ func TestStillToBeSent(t *testing.T) {
 	for _, how := range []string{"gate", "not reached"} {
 		p, rt, store := newPeer(t, hangsUp), newGated(t), newStore(t)
 		c := newClient(t, samekey.Config{Store: store, HTTPClient: rt.client(), Default: quick})
-		send := func() (*http.Response, error) { return c.Do(samekey.Named(post(t, t.Context(), p.url, payment), opName)) }
+		send := func() (*http.Response, error) {
+			return c.Do(samekey.Named(post(t, t.Context(), p.url, payment), opName))
+		}
 		_, err := send()
 		require.ErrorIs(t, err, samekey.ErrUnknown)
 		key, err := c.Rekey(t.Context(), opRef)
@@ -516,4 +520,22 @@ func TestStillToBeSent(t *testing.T) {
 			require.Equal(t, "Idempotency-Key: "+key, keyLine(raw, "Idempotency-Key"))
 		}
 	}
+}
+
+// TestEndedBeforeItBegan: who has left when it calls starts nothing, however quick.
+func TestEndedBeforeItBegan(t *testing.T) {
+	inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+		rec := &recorder{}
+		c := l.client(t, samekey.Config{Observer: rec.observe})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i := range 500 {
+			_, err := c.Do(pay(t, ctx, fmt.Sprint(opName, i)))
+			require.ErrorIs(t, err, samekey.ErrNotSent)
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		require.Empty(t, rec.all(samekey.StepBegin))
+		require.Empty(t, l.Requests())
+		require.Zero(t, count(t, l.store))
+	})
 }

@@ -48,7 +48,8 @@ type Call struct {
 	// MaybeSent: some attempt, of this process or an earlier one, may have reached the server.
 	MaybeSent bool
 
-	fresh bool // nothing can have been sent under this ID before: it is anonymous, or the store says so
+	unkept bool // PersistNone
+	fresh  bool // nothing can have been sent under this ID before: it is anonymous, or the store says so
 }
 
 // String names the call as all error texts do.
@@ -76,7 +77,10 @@ func (c *Call) String() string {
 
 // tell is err's text. The texts of stores name an operation by its ID, which is the key where nobody has named it, and
 // transports may quote the header: the key is shortened there too.
-func (c *Call) tell(err error) string { return hideKey(err.Error(), c.Key) }
+func (c *Call) tell(err error) string { return hideKey(oneLine.Replace(err.Error()), c.Key) }
+
+// oneLine keeps what others wrote, as errors.Join does, from breaking a log's lines.
+var oneLine = strings.NewReplacer("\r\n", "; ", "\n", "; ", "\r", "; ")
 
 func hideKey(text, key string) string {
 	if len(key) <= 12 {
@@ -168,7 +172,12 @@ func (e *OutcomeUnknownError) Error() string {
 	if e.Err != nil {
 		s += ": " + e.tell(e.Err)
 	}
-	if e.ID == e.Key && e.Key != "" {
+	switch {
+	case e.unkept:
+		return s + " (Policy.Persist keeps nothing of it: running the code again would be a second operation)"
+	case errors.Is(e.Err, ErrParked):
+		return s + " (parked: only Resume, Rekey or Recovery.Reconcile moves it)"
+	case e.ID == e.Key && e.Key != "":
 		return s + " (pending: Recover or Resume goes on under this key; running the code again would be a second operation)"
 	}
 	return s + " (pending: the same name again goes on under this key)"
@@ -237,7 +246,7 @@ func (e *ExpiredError) Error() string {
 		s = "samekey: key expired: " + e.Call.String() + ": it " + e.Past.String() + " in the past"
 	}
 	if e.Reason != "" {
-		s += " (" + e.Reason + ")"
+		s += " (" + oneLine.Replace(e.Reason) + ")"
 	}
 	return s
 }
@@ -291,7 +300,7 @@ type KeyError struct {
 func (e *KeyError) Error() string {
 	s := "samekey: " + e.Why + ": " + e.Call.String()
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + e.tell(e.Err)
 	}
 	return s
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"net/http"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -103,63 +102,6 @@ func (k *contract) check(key string) string {
 		return fmt.Sprintf("the key does not match the contract's format %q", k.Format)
 	}
 	return ""
-}
-
-// place writes the key into h as the contract's carrier has it on the wire.
-func (k *contract) place(h http.Header, key string) {
-	if !k.keyed() {
-		return
-	}
-	if k.Carrier.quoted {
-		key = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
-	}
-	h[k.Carrier.name] = []string{key}
-}
-
-// placedIn is place on a copy.
-func (k *contract) placedIn(h http.Header, key string) http.Header {
-	if h = h.Clone(); h == nil {
-		h = make(http.Header)
-	}
-	k.place(h, key)
-	return h
-}
-
-// adopted returns the key that the request bears already, "" for none. A request with more than one, or with one that
-// cannot be read, is an error.
-func (k *contract) adopted(h http.Header) (key, why string) {
-	if !k.keyed() {
-		return "", ""
-	}
-	lines := k.Carrier.lines(h)
-	switch len(lines) {
-	case 0:
-		return "", ""
-	case 1:
-	default:
-		return "", "the request bears more than one " + k.Carrier.name
-	}
-	key = lines[0]
-	if k.Carrier.quoted {
-		var ok bool
-		if key, ok = unquote(key); !ok {
-			return "", k.Carrier.name + " is not a quoted string (RFC 9651)"
-		}
-	}
-	if why := k.check(key); why != "" {
-		return "", why
-	}
-	return key, ""
-}
-
-// lines are the carrier's in h, however its name is written there: net/http sends it as it is.
-func (c Carrier) lines(h http.Header) (out []string) {
-	for name, lines := range h {
-		if name == c.name || http.CanonicalHeaderKey(name) == c.name {
-			out = append(out, lines...)
-		}
-	}
-	return out
 }
 
 // unquote reads an RFC 9651 string.

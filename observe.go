@@ -16,7 +16,7 @@ const (
 	StepAttempt                       // an attempt's mark is durable; the connection is asked for next
 	StepConnected                     // a connection is there
 	StepHeaderWritten                 // the request's head left; more than once where net/http sends again by itself
-	StepBodyWritten                   // the whole request left
+	StepBodyWritten                   // the whole request left; the transport may tell it late, also after the answer
 	StepFirstByte                     // the answer's first byte is there
 	StepAttemptDone                   // the answer was read to its end, or the attempt failed
 	StepWait                          // the next attempt comes after Event.Wait
@@ -76,7 +76,7 @@ func LogTo(l *slog.Logger) Observer {
 			level = slog.LevelError
 		case e.Step == StepOutcome && e.Err != nil:
 			level = slog.LevelWarn
-		case e.Step == StepOutcome, e.Step == StepRecovered:
+		case e.Step == StepOutcome && e.Source != Local, e.Step == StepRecovered:
 			level = slog.LevelInfo
 		}
 		if !l.Enabled(ctx, level) {

@@ -61,6 +61,10 @@ func (c *Client) Resume(ctx context.Context, ref Ref) (*http.Response, error) {
 		_ = c.cfg.Store.Release(ctx, e.Claim)
 		return nil, err
 	}
+	if cmd.plan, err = cmd.plan.forCall(ctx); err != nil {
+		_ = c.cfg.Store.Release(ctx, e.Claim)
+		return nil, err
+	}
 	c.forget(ref)
 	k := c.newCall(ctx, cmd, ctx.Deadline)
 	defer k.leave()
@@ -83,6 +87,9 @@ func (c *Client) Resume(ctx context.Context, ref Ref) (*http.Response, error) {
 		a = k.failed(&ExpiredError{Call: k.call(), Expired: e.Record.Answer.KeepBody, Past: Abandoned, Reason: e.Record.Answer.Reason})
 	default:
 		a = k.local()
+	}
+	if info, ok := ctx.Value(infoKey{}).(*Info); ok && info != nil {
+		*info = a.info
 	}
 	if a.err != nil && (!c.responses || a.head == nil) {
 		a.drop()

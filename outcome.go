@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/samekey/samekey/persist"
@@ -98,7 +99,13 @@ func (k *call) judge(timeout error) {
 		}
 	}
 	if a.class == classOther && a.status() == http.StatusSeeOther {
-		if _, ok := sameOrigin(a.Resp, k.url()); ok {
+		_, ok := sameOrigin(a.Resp, k.url())
+		if host := k.rec.Header.Get("Host"); !ok && host != "" { // what the server believes to be
+			named := *k.url()
+			named.Host = host
+			_, ok = sameOrigin(a.Resp, &named)
+		}
+		if ok {
 			a.class = classSucceeded
 		}
 	}
@@ -180,10 +187,21 @@ func sameOrigin(resp *http.Response, from *url.URL) (string, bool) {
 		return "", false
 	}
 	u, err := from.Parse(loc)
-	if err != nil || u.Scheme != from.Scheme || u.Host != from.Host || u.User != nil {
+	if err != nil || origin(u) != origin(from) || u.User != nil {
 		return "", false
 	}
 	return u.String(), true
+}
+
+// origin is scheme, host and port, whether the port is written or not.
+func origin(u *url.URL) string {
+	port := u.Port()
+	if port == "" && u.Scheme == "http" {
+		port = "80"
+	} else if port == "" {
+		port = "443"
+	}
+	return strings.ToLower(u.Scheme + "://" + u.Hostname() + ":" + port)
 }
 
 // settle writes the outcome down and makes the caller's answer of it.
@@ -225,6 +243,7 @@ func (k *call) settle() *answer {
 		}
 	}
 	if exp, ok := errors.AsType[*ExpiredError](k.limit); ok {
+		k.prior = k.prior || a.mayHaveActed()
 		return k.surface(exp)
 	}
 	switch {
@@ -367,7 +386,7 @@ func (k *call) succeed() *answer {
 	if !k.rec.Named && k.plan.Persist != PersistNone && k.mode != modeRecover {
 		k.outcome(Succeeded, nil)
 		a := k.answered(Succeeded)
-		a.handover = k.handOver()
+		k.handOver(a)
 		return a
 	}
 	err := k.write(k.toKeep(Succeeded, k.rec.Named), nil)

@@ -49,6 +49,7 @@ type outcome struct {
 	reached      int   // requests that reach the server in an operation of which nothing was sent before; -1: none
 	cause        error // of an unknown or unsent outcome
 	link         string
+	says         string // part of the error's text
 	reason       samekey.Reason
 	status       int // of the answer, where there is one
 }
@@ -237,6 +238,7 @@ func (o outcome) check(w *world, want fate, resp *http.Response, err error, info
 	if err != nil {
 		require.Equal(t, effect, samekey.EffectOf(err))
 		require.Contains(t, err.Error(), opName)
+		require.Contains(t, err.Error(), o.says)
 	}
 
 	// What the store holds.
@@ -428,7 +430,9 @@ func outcomes() (all []outcome) {
 		add(status(s, rejected, unknown))
 	}
 	for _, s := range []int{404, 410} {
-		add(with(status(s, rejected, unknown), strconv.Itoa(s)+" to a DELETE", func(o *outcome) { o.method = http.MethodDelete }))
+		add(with(status(s, rejected, unknown), strconv.Itoa(s)+" to a DELETE", func(o *outcome) {
+			o.method, o.says = http.MethodDelete, "already gone"
+		}))
 	}
 	add(with(status(404, unknown, unknown), "404 that the policy retries", func(o *outcome) { // the first one is before the last
 		o.policy.RetryStatus, o.once = []int{404}, false
@@ -957,4 +961,40 @@ func TestBudget(t *testing.T) {
 		require.Empty(t, p.requests())
 		require.Zero(t, count(t, store))
 	})
+}
+
+// TestSeeOther: a 303 is a success where it leads to the same origin, however that is written.
+func TestSeeOther(t *testing.T) {
+	for _, tt := range []struct {
+		url, host, location string
+		want                samekey.State
+	}{
+		{"http://api.test/v1/payments", "", "/v1/payments/1", samekey.Succeeded},
+		{"http://api.test/v1/payments", "", "1", samekey.Succeeded},
+		{"http://api.test/v1/payments", "", "//api.test/v1/payments/1", samekey.Succeeded},
+		{"http://api.test/v1/payments", "", "http://API.test:80/v1/payments/1", samekey.Succeeded},
+		{"http://api.test:80/v1/payments", "", "http://api.test/v1/payments/1", samekey.Succeeded},
+		{"https://api.test/v1/payments", "", "https://api.test:443/v1/payments/1", samekey.Succeeded},
+		{"http://127.0.0.1:8080/v1/payments", "api.test", "http://api.test/v1/payments/1", samekey.Succeeded},
+		{"http://127.0.0.1:8080/v1/payments", "api.test", "http://127.0.0.1:8080/v1/payments/1", samekey.Succeeded},
+		{"http://api.test/v1/payments", "", "http://api.test:8080/v1/payments/1", samekey.Rejected},
+		{"http://api.test/v1/payments", "", "https://api.test/v1/payments/1", samekey.Rejected},
+		{"http://api.test/v1/payments", "", "https://api.test:80/v1/payments/1", samekey.Rejected},
+		{"http://api.test/v1/payments", "", "//login.test/", samekey.Rejected},
+		{"http://api.test/v1/payments", "", "http://user@api.test/v1/payments/1", samekey.Rejected},
+		{"http://api.test/v1/payments", "", "mailto:api.test", samekey.Rejected},
+	} {
+		inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+			l.Fault(mockserver.Fault{Do: mockserver.Redirect(303, tt.location)})
+			var info samekey.Info
+			req := samekey.Named(post(t, samekey.WithInfo(t.Context(), &info), tt.url, payment), opName)
+			req.Host = tt.host
+			resp, err := l.client(t, samekey.Config{}).Do(req)
+			require.NoError(t, err)
+			require.Equal(t, 303, resp.StatusCode)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, tt.want, info.State, "%s -> %s", tt.url, tt.location)
+			require.Len(t, l.Requests(), 1)
+		})
+	}
 }

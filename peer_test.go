@@ -128,10 +128,10 @@ func answers(status int, body string, header ...string) reply {
 		for _, l := range header {
 			b.WriteString(l + "\r\n")
 		}
-		switch {
-		case status == http.StatusSwitchingProtocols:
+		switch status {
+		case http.StatusSwitchingProtocols:
 			b.WriteString("Connection: Upgrade\r\nUpgrade: x\r\n\r\n")
-		case status == http.StatusNoContent, status == http.StatusNotModified:
+		case http.StatusNoContent, http.StatusNotModified:
 			b.WriteString("\r\n")
 		default:
 			fmt.Fprintf(&b, "Content-Length: %d\r\n\r\n%s", len(body), body)

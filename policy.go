@@ -152,6 +152,7 @@ type plan struct {
 	contract *contract
 	ignore   []canonjson.Pointer
 	budget   *budget
+	lease    time.Duration // of the store's claims, 0 for none
 }
 
 // compile resolves and checks p. All problems are returned joined, each a *PolicyError.
@@ -163,10 +164,11 @@ func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, erro
 	pl := &plan{Policy: p.over(base), pattern: pattern}
 	pl.contract = pl.Contract.compile(bad)
 	if !pl.contract.repeatable() {
-		if len(p.RetryStatus) > 0 || p.RetryTransport == On {
-			bad("RetryStatus, RetryTransport", "retries without a key: the endpoint's Contract knows none, so that a repeat may be a second effect")
-		}
+		p.checkKeyless(bad)
 		pl.RetryStatus, pl.RetryTransport = nil, Off
+	}
+	if leaser != nil {
+		pl.lease = leaser.Lease()
 	}
 	pl.checkTrying(bad)
 
@@ -210,16 +212,23 @@ func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, erro
 		}
 		pl.ignore = append(pl.ignore, ptr)
 	}
+	if pl.contract.pointer != nil {
+		pl.ignore = append(pl.ignore, *pl.contract.pointer)
+	}
 	switch {
 	case pl.Retention < 0:
 		pl.Retention = 0
 	case pl.Retention == 0:
 		pl.Retention = pl.retention()
 	}
-	if leaser != nil && pl.AttemptTimeout > 0 && pl.AttemptTimeout*2 > leaser.Lease() {
-		bad("AttemptTimeout", fmt.Sprintf("%v is above half of the store's lease of %v: the claim would lapse while an attempt runs", pl.AttemptTimeout, leaser.Lease()))
-	}
 	return pl, errors.Join(errs...)
+}
+
+// checkKeyless refuses what would repeat commands that nothing protects.
+func (p Policy) checkKeyless(bad func(field, why string)) {
+	if len(p.RetryStatus) > 0 || p.RetryTransport == On {
+		bad("RetryStatus, RetryTransport", "retries without a key: the endpoint's Contract knows none, so that a repeat may be a second effect")
+	}
 }
 
 // checkTrying checks and normalises the fields that WithPolicy may set as well.
@@ -230,10 +239,13 @@ func (pl *plan) checkTrying(bad func(field, why string)) {
 	if pl.AttemptTimeout > 0 && pl.Deadline > 0 && pl.AttemptTimeout > pl.Deadline {
 		bad("AttemptTimeout", fmt.Sprintf("%v is above the Deadline of %v", pl.AttemptTimeout, pl.Deadline))
 	}
-	if pl.Backoff.Max < 0 {
-		bad("Backoff.Max", "is negative")
+	if pl.lease > 0 && pl.AttemptTimeout > 0 && pl.AttemptTimeout*2 > pl.lease {
+		bad("AttemptTimeout", fmt.Sprintf("%v is above half of the store's lease of %v: the claim would lapse while an attempt runs", pl.AttemptTimeout, pl.lease))
 	}
-	if pl.Backoff.Min > pl.Backoff.Max {
+	switch {
+	case pl.Backoff.Max < 0:
+		bad("Backoff.Max", "is negative")
+	case pl.Backoff.Min > pl.Backoff.Max:
 		bad("Backoff.Min", fmt.Sprintf("%v is above Max, %v", pl.Backoff.Min, pl.Backoff.Max))
 	}
 	pl.AttemptTimeout, pl.Deadline = max(pl.AttemptTimeout, 0), max(pl.Deadline, 0)
@@ -267,14 +279,17 @@ func (pl *plan) checkNames(bad func(field, why string)) {
 				bad(f.name, fmt.Sprintf("%q is no header name", h))
 			case slices.Contains(credentials, f.list[i]):
 				bad(f.name, h+" is a credential and never stored; Prepare sets it before each attempt")
-			case pl.contract.keyed() && f.list[i] == pl.contract.Carrier.name:
+			case pl.contract.Carrier.inHeader() && f.list[i] == pl.contract.Carrier.name:
 				bad(f.name, h+" carries the key and is stored in any case")
 			}
 		}
 	}
 	for _, q := range pl.SecretQuery {
-		if q == "" {
+		switch {
+		case q == "":
 			bad("SecretQuery", "holds an empty name")
+		case pl.contract.Carrier.in == carrierQuery && q == pl.contract.Carrier.name:
+			bad("SecretQuery", q+" carries the key and is stored in any case")
 		}
 	}
 }
@@ -362,6 +377,9 @@ func (pl *plan) forCall(ctx context.Context) (*plan, error) {
 	}
 	if fields := rest.set(); len(fields) > 0 {
 		bad(strings.Join(fields, ", "), "cannot differ per call")
+	}
+	if !pl.contract.repeatable() {
+		p.checkKeyless(bad)
 	}
 	out := *pl
 	// Off is zero in a plan and would inherit: it is negative again while the two are merged.

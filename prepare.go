@@ -58,7 +58,11 @@ func (k *call) Build(ctx context.Context) (*http.Request, error) {
 		if err := k.cfg.Prepare(req.Context(), req); err != nil {
 			return nil, fmt.Errorf("Config.Prepare: %w", err)
 		}
-		if why := k.changed(req, &target, host, body); why != "" {
+		why := k.changed(req, &target, host, body)
+		if req.URL == nil {
+			req.URL = &target
+		}
+		if why != "" {
 			return nil, permanentError{errors.New("Config.Prepare changed " + why + ", which must stay the same in every attempt")}
 		}
 		if err := validHeader(req.Header); err != nil {
@@ -91,7 +95,7 @@ func (k *call) changed(req *http.Request, target *url.URL, host string, body io.
 		return "the target"
 	case req.Body != body, req.ContentLength != int64(len(k.cmd.body)):
 		return "the body"
-	case con.keyed() && !slices.Equal(con.Carrier.lines(req.Header), k.rec.Header[con.Carrier.name]):
+	case con.Carrier.inHeader() && !slices.Equal(con.Carrier.lines(req.Header), k.rec.Header[con.Carrier.name]):
 		return "the key"
 	}
 	return ""

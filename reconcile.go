@@ -136,9 +136,6 @@ func (p *pass) obey(k *call, v Verdict) error {
 	case DidNotHappen:
 		return k.write(persist.Answer{State: Abandoned, Reason: "reconciled: it did not happen"}, nil)
 	case SendUnderNewKey:
-		if k.rec.Body == nil {
-			return errKeyOnly
-		}
 		rec, err := rekeyed(&k.rec, k.plan)
 		if err != nil {
 			return err
@@ -159,8 +156,11 @@ func (p *pass) obey(k *call, v Verdict) error {
 // rekeyed is rec under a new key.
 func rekeyed(old *persist.Record, pl *plan) (rec persist.Record, err error) {
 	call := Call{Ref: old.Ref, Key: old.Key, Method: old.Method, URL: bareURL(old.Target), Endpoint: pl.pattern, Attempts: old.Progress.Attempts}
-	if isDerived(pl.KeyFormat) || !pl.contract.keyed() {
+	switch {
+	case isDerived(pl.KeyFormat) || !pl.contract.keyed():
 		return rec, &KeyError{Call: call, Why: "the endpoint's keys cannot be replaced"}
+	case old.Body == nil: // its fingerprint is bound to the key, and only the payload could bind it to another
+		return rec, &KeyError{Call: call, Why: "the payload is not kept, and a new key cannot be bound to it", Err: errKeyOnly}
 	}
 	rec = *old
 	if rec.Key, err = pl.KeyFormat.NewKey(old.Ref); err != nil {
@@ -170,7 +170,15 @@ func rekeyed(old *persist.Record, pl *plan) (rec persist.Record, err error) {
 		return rec, &KeyError{Call: call, Why: why}
 	}
 	rec.Answer, rec.Progress, rec.KeyLife = nil, persist.Progress{Seen: time.Now()}, pl.contract.life()
-	rec.Header = pl.contract.placedIn(rec.Header, rec.Key)
+	rec.Header = rec.Header.Clone()
+	delete(rec.Header, firstSentHeader) // a new key has a first send of its own
+	rec.Created = time.Now()
+	body, why := pl.contract.carry(&rec, rec.Key, rec.Body)
+	rec.Created = old.Created
+	if why != "" {
+		return rec, &KeyError{Call: call, Why: why}
+	}
+	rec.Body = body
 	return rec, nil
 }
 

@@ -163,13 +163,46 @@ type pass struct {
 // due takes what is due, until nothing is that this pass has not tried.
 func (p *pass) due(ctx context.Context) error {
 	for {
-		entries, err := p.cfg.Store.ClaimDue(ctx, p.Concurrency)
+		// Claimed is only what can begin at once: a call of this process that asks for it is to find it under way.
+		free := p.reserve(ctx, p.Concurrency)
+		if free == 0 {
+			return ctx.Err()
+		}
+		entries, err := p.cfg.Store.ClaimDue(ctx, free)
+		for _, e := range entries {
+			if p.start(ctx, e) {
+				free--
+			}
+		}
+		p.free(free)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
-		for _, e := range entries {
-			p.start(ctx, e)
+	}
+}
+
+// reserve waits for a slot, as long as ctx allows, and takes what else is free, n at most.
+func (p *pass) reserve(ctx context.Context, n int) (got int) {
+	select {
+	case p.slots <- struct{}{}:
+		got++
+	case <-ctx.Done():
+		return 0
+	}
+	for got < n {
+		select {
+		case p.slots <- struct{}{}:
+			got++
+		default:
+			return got
 		}
+	}
+	return got
+}
+
+func (p *pass) free(n int) {
+	for range n {
+		<-p.slots
 	}
 }
 
@@ -182,21 +215,24 @@ func (p *pass) parked(ctx context.Context) error {
 		if !rec.Progress.Parked {
 			continue
 		}
+		if p.reserve(ctx, 1) == 0 {
+			return ctx.Err()
+		}
 		e, err := p.cfg.Store.Claim(ctx, rec.Ref)
-		if errors.Is(err, persist.ErrBusy) || errors.Is(err, persist.ErrNotFound) {
+		if err == nil && p.start(ctx, e) {
 			continue
 		}
-		if err != nil {
+		p.free(1)
+		if err != nil && !errors.Is(err, persist.ErrBusy) && !errors.Is(err, persist.ErrNotFound) {
 			return err
 		}
-		p.start(ctx, e)
 	}
 	return nil
 }
 
-// start finishes e once there is a slot. What comes due again within this pass is held until its end: given back, it
-// would only be claimed again.
-func (p *pass) start(ctx context.Context, e persist.Entry) {
+// start finishes e in a slot that is reserved. What comes due again within this pass is held until its end: given back,
+// it would only be claimed again.
+func (p *pass) start(ctx context.Context, e persist.Entry) bool {
 	p.mu.Lock()
 	again := p.tried[e.Ref]
 	p.tried[e.Ref] = true
@@ -205,17 +241,13 @@ func (p *pass) start(ctx context.Context, e persist.Entry) {
 	}
 	p.mu.Unlock()
 	if again {
-		return
+		return false
 	}
-	select {
-	case p.slots <- struct{}{}:
-		p.running.Go(func() {
-			defer func() { <-p.slots }()
-			p.one(ctx, e)
-		})
-	case <-ctx.Done():
-		p.hold(e.Claim)
-	}
+	p.running.Go(func() {
+		defer p.free(1)
+		p.one(ctx, e)
+	})
+	return true
 }
 
 func (p *pass) hold(c persist.Claim) {

@@ -29,7 +29,8 @@ var errNoRequest = errors.New("samekey: the request of this operation is not kep
 type command struct {
 	plan  *plan
 	rec   persist.Record
-	body  []byte
+	body  []byte // as sent; plain is what the caller gave
+	plain []byte
 	live  http.Header // the fields that are not stored
 	url   *url.URL    // as given, without userinfo and fragment
 	named bool
@@ -59,13 +60,17 @@ func (c *core) capture(req *http.Request, pl *plan) (*command, error) {
 	rec.Ref, cmd.named = c.refOf(req)
 	rec.Named = cmd.named
 	rec.Method, rec.KeyLife = cmp.Or(req.Method, http.MethodGet), pl.contract.life()
-	if why, err := cmd.identify(req); why != "" {
+	cmd.plain = body
+	why, err := cmd.identify(req)
+	if why == "" {
+		cmd.split(req)
+		why = cmd.carry(rec, rec.Key)
+	}
+	if why != "" {
 		return nil, &KeyError{Call: c.describe(req, pl), Why: why, Err: err}
 	}
-	cmd.body = body
-	cmd.split(req)
 	if pl.Persist != PersistKeyOnly {
-		rec.Body = body
+		rec.Body = cmd.body
 	}
 	rec.Fingerprint = cmd.fingerprint(rec)
 	return cmd, nil
@@ -81,7 +86,7 @@ func (c *core) describe(req *http.Request, pl *plan) Call {
 	}
 	var named bool
 	call.Ref, named = c.refOf(req)
-	call.fresh = !named && len(req.Header[pl.contract.Carrier.name]) == 0 // a key that came with the request is a name
+	call.fresh = !named && !pl.contract.mayBear(req) // a key that came with the request is a name
 	return call
 }
 
@@ -138,7 +143,7 @@ func (cmd *command) identify(req *http.Request) (why string, err error) {
 	if why := checkName("scope", rec.Scope); why != "" {
 		return why, nil
 	}
-	key, why := pl.contract.adopted(req.Header)
+	key, why := pl.contract.adopted(req, cmd.plain)
 	switch {
 	case why != "":
 		return why, nil
@@ -183,7 +188,7 @@ func (cmd *command) split(req *http.Request) {
 	for name, lines := range req.Header {
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
-		case pl.contract.keyed() && canonical == pl.contract.Carrier.name:
+		case pl.contract.Carrier.inHeader() && canonical == pl.contract.Carrier.name:
 		case pl.keeps(canonical):
 			rec.Header[name] = slices.Clone(lines)
 		case canonical == "Content-Length" || canonical == "Host": // net/http goes by the request's fields
@@ -197,8 +202,6 @@ func (cmd *command) split(req *http.Request) {
 	if req.Host != "" && req.Host != req.URL.Host {
 		rec.Header["Host"] = []string{req.Host}
 	}
-	pl.contract.place(rec.Header, rec.Key)
-
 	u := *req.URL
 	if u.User != nil {
 		if _, has := cmd.live["Authorization"]; !has {
@@ -221,6 +224,19 @@ func (cmd *command) split(req *http.Request) {
 	rec.Target = target.String()
 }
 
+// carry puts the key into rec, and into what is sent of cmd.
+func (cmd *command) carry(rec *persist.Record, key string) (why string) {
+	con := cmd.plan.contract
+	if cmd.body, why = con.carry(rec, key, cmd.plain); why == "" && con.Carrier.in == carrierQuery {
+		u := *cmd.url
+		u.RawQuery, _ = splitQuery(u.RawQuery, []string{con.Carrier.name})
+		u.RawQuery = strings.TrimPrefix(withParam("?"+u.RawQuery, con.Carrier.name, key), "?")
+		u.RawQuery = strings.TrimPrefix(u.RawQuery, "&")
+		cmd.url = &u
+	}
+	return why
+}
+
 // alone notes a field that is not stored.
 func (cmd *command) alone(name string, lines []string) {
 	if cmd.live == nil {
@@ -237,7 +253,7 @@ func (pl *plan) keeps(canonical string) bool {
 	switch canonical {
 	case "Content-Length":
 		return false
-	case "Prefer", "User-Agent":
+	case "Prefer", "User-Agent", firstSentHeader:
 		return true
 	}
 	return strings.HasPrefix(canonical, "Content-") || strings.HasPrefix(canonical, "Accept") || strings.HasPrefix(canonical, "If-") ||
@@ -275,10 +291,11 @@ func splitQuery(raw string, names []string) (rest string, found []string) {
 // it is sent. Where no body is kept it is salted with the operation's key, so that equal payloads do not look equal.
 func (cmd *command) fingerprint(kept *persist.Record) (sum [32]byte) {
 	r := &cmd.rec
+	target, body := cmd.plan.contract.Carrier.without(r.Target, cmd.plain)
 	head := make([]byte, 0, 512)
 	put := func(s string) { head = append(binary.BigEndian.AppendUint64(head, uint64(len(s))), s...) }
 	put(r.Method)
-	put(r.Target)
+	put(target)
 	put(r.Header.Get("Host"))
 	for _, name := range cmd.plan.IdentityHeaders {
 		for _, line := range r.Header[name] {
@@ -292,7 +309,7 @@ func (cmd *command) fingerprint(kept *persist.Record) (sum [32]byte) {
 		h = hmac.New(sha256.New, []byte(kept.Key))
 	}
 	h.Write(head)
-	h.Write(cmd.body)
+	h.Write(body)
 	h.Sum(sum[:0])
 	return sum
 }
@@ -303,7 +320,10 @@ func (cmd *command) sameAs(rec *persist.Record) bool {
 	if cmd.fingerprint(rec) == rec.Fingerprint {
 		return true
 	}
-	if rec.Body == nil || cmd.rec.Method != rec.Method || cmd.rec.Target != rec.Target || cmd.rec.Header.Get("Host") != rec.Header.Get("Host") {
+	c := cmd.plan.contract.Carrier
+	target, _ := c.without(cmd.rec.Target, nil)
+	other, _ := c.without(rec.Target, nil)
+	if rec.Body == nil || cmd.rec.Method != rec.Method || target != other || cmd.rec.Header.Get("Host") != rec.Header.Get("Host") {
 		return false
 	}
 	for _, name := range cmd.plan.IdentityHeaders {
@@ -401,11 +421,24 @@ func lookup(body []byte, p canonjson.Pointer) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	var text string
-	if raw[0] == '"' && json.Unmarshal(raw, &text) == nil {
-		return text, true
+	return text(raw), true
+}
+
+// text is a JSON string without its quotes and escapes, or any other value as it is written.
+func text(raw []byte) (s string) {
+	if raw[0] == '"' && json.Unmarshal(raw, &s) == nil {
+		return s
 	}
-	return string(raw), true
+	return string(raw)
+}
+
+// quoteJSON writes a string; unlike Marshal it leaves <, > and & alone.
+func quoteJSON(s string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string cannot fail
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 func closeBody(req *http.Request) {

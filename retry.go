@@ -130,13 +130,15 @@ func (k *call) onPoint() func(wire.Point, bool) {
 	if k.observer == nil {
 		return nil
 	}
-	e := k.about(Event{}) // now: the transport's goroutines may come late, when the call is further on
+	attempt := k.about(Event{}) // now: the transport's goroutines may come late, when the call is further on
 	return func(p wire.Point, reused bool) {
-		e := e
-		e.Step, e.Reused, e.Time = [...]Step{wire.Connected: StepConnected, wire.HeaderWritten: StepHeaderWritten, wire.BodyWritten: StepBodyWritten, wire.FirstByte: StepFirstByte}[p], reused, time.Now()
+		e := attempt
+		e.Time, e.Step, e.Reused = time.Now(), pointSteps[p], reused
 		k.observer(k.ctx, e)
 	}
 }
+
+var pointSteps = [...]Step{wire.Connected: StepConnected, wire.HeaderWritten: StepHeaderWritten, wire.BodyWritten: StepBodyWritten, wire.FirstByte: StepFirstByte}
 
 // again decides, after an attempt, whether another follows, and after which wait.
 func (k *call) again() bool {

@@ -77,9 +77,9 @@ func (e *Engine) AssertSameKey(t TB) {
 		return
 	}
 	for _, g := range groups(all) {
-		first := g.sent()[0]
-		for _, r := range g.sent()[1:] {
-			if why := first.differs(r); why != "" {
+		sent := g.sent()
+		for i, r := range sent {
+			if why := sent[0].differs(r); i > 0 && why != "" {
 				t.Errorf("mockserver: %s: #%d %s%s", g.name, r.N, why, timeline(g.lines))
 				break
 			}
@@ -108,7 +108,7 @@ func (e *Engine) AssertConflictFinal(t TB) {
 	t.Helper()
 	for _, g := range groups(e.Commands()) {
 		sent := g.sent()
-		for i, r := range sent[:len(sent)-1] {
+		for i, r := range sent[:max(0, len(sent)-1)] {
 			if next := sent[i+1]; r.Status == 409 && !r.Lost && next.start > r.end {
 				t.Errorf("mockserver: %s: #%d was sent after #%d had been answered with a 409: a conflict is never retried%s",
 					g.name, next.N, r.N, timeline(g.lines))
@@ -124,7 +124,7 @@ func (e *Engine) AssertNoOverlap(t TB) {
 	t.Helper()
 	for _, g := range groups(e.Commands()) {
 		sent := g.sent()
-		for i, r := range sent[:len(sent)-1] {
+		for i, r := range sent[:max(0, len(sent)-1)] {
 			if next := sent[i+1]; r.end > next.start && !r.Lost && !r.HungUp {
 				t.Errorf("mockserver: %s: #%d was sent while #%d was being answered%s", g.name, next.N, r.N, timeline(g.lines))
 				break
@@ -136,21 +136,24 @@ func (e *Engine) AssertNoOverlap(t TB) {
 // group is the attempts of one command.
 type group struct {
 	name  string
+	shape string // method and payload of the latest, if a request may look like its retry
 	lines []Request
 }
 
 // groups puts the attempts of each command together: by operation, by key, and by looking like a retry.
 func groups(all []Request) []*group {
 	var out []*group
-	byName := map[string]*group{}
+	byName, byShape := map[string]*group{}, map[string][]*group{}
 	for _, r := range all {
-		mark, op := r.mark, ""
+		mark, op, shape := r.mark, "", ""
 		if r.Operation != "" {
 			op = "operation\x00" + r.Operation
+		} else {
+			shape = r.Method + "\x00" + string(canonical(r.Body))
 		}
 		g := cmp.Or(byName[op], byName[mark])
-		if g == nil && r.Operation == "" {
-			g = retried(out, r)
+		if g == nil && shape != "" {
+			g = retried(byShape[shape], shape, r)
 		}
 		if g == nil {
 			g = &group{name: r.title()}
@@ -162,22 +165,30 @@ func groups(all []Request) []*group {
 				byName[n] = g
 			}
 		}
+		switch {
+		case r.Duplicate:
+		case shape != "" && (!r.final() || r.redirect != ""):
+			g.shape = shape
+			byShape[shape] = append(byShape[shape], g)
+		default:
+			g.shape = ""
+		}
 	}
 	return out
 }
 
-// retried finds the command that a request looks like a further attempt of.
-func retried(gs []*group, r Request) *group {
+// retried finds the command that a request of this method and payload looks like a further attempt of.
+func retried(gs []*group, shape string, r Request) *group {
 	for _, g := range slices.Backward(gs) {
-		last := g.last()
-		if last.Operation != "" || last.Method != r.Method || last.end == 0 || last.end > r.start && !last.HungUp {
+		if g.shape != shape {
 			continue
 		}
-		same := string(canonical(last.Body)) == string(canonical(r.Body))
+		last := g.last()
 		switch {
-		case same && last.Path == r.Path && last.Query == r.Query && !last.final():
+		case last.end == 0 || last.end > r.start && !last.HungUp:
+		case last.Path == r.Path && last.Query == r.Query && !last.final():
 			return g
-		case same && last.redirect != "" && (last.redirect == r.Path || strings.HasSuffix(last.redirect, r.Host+r.Path)):
+		case last.redirect != "" && (last.redirect == r.Path || strings.HasSuffix(last.redirect, r.Host+r.Path)):
 			return g
 		}
 	}
@@ -197,12 +208,19 @@ func (r Request) title() string {
 
 // sent are the attempts that the client made, without what a gateway delivered twice.
 func (g *group) sent() []Request {
+	if !slices.ContainsFunc(g.lines, func(r Request) bool { return r.Duplicate }) {
+		return g.lines
+	}
 	return slices.DeleteFunc(slices.Clone(g.lines), func(r Request) bool { return r.Duplicate })
 }
 
 func (g *group) last() Request {
-	sent := g.sent()
-	return sent[len(sent)-1]
+	for _, r := range slices.Backward(g.lines) {
+		if !r.Duplicate {
+			return r
+		}
+	}
+	return g.lines[0] // the ledger has let the client's own go
 }
 
 func (g *group) effects() (n int) {

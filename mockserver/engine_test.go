@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -195,4 +197,26 @@ func TestTwoFaultsThenOne(t *testing.T) {
 		e.AssertSettled(t)
 		assert.Equal(t, 1, e.Totals().Lost)
 	})
+}
+
+// TestCloseEndsEverything leaves no goroutine behind, whatever still hangs.
+func TestCloseEndsEverything(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for _, start := range []func(mockserver.Config) *mockserver.Server{mockserver.NewServer, mockserver.NewTLSServer} {
+		srv := start(mockserver.Config{})
+		srv.Fault(mockserver.Fault{Key: "1", Do: mockserver.Stall(0)}, mockserver.Fault{Key: "2", Do: mockserver.StallBody(0)},
+			mockserver.Fault{Key: "3", Do: mockserver.Delay(time.Hour)}, mockserver.Fault{Key: "4", Do: mockserver.SlowBytes(time.Hour)},
+			mockserver.Fault{Key: "5", When: mockserver.AfterCommit, Do: mockserver.StreamReset(7)})
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() { send(t, srv.Client().Transport, "POST", srv.URL+"/v1/orders", strconv.Itoa(i), `{}`) })
+		}
+		require.Eventually(t, func() bool { return srv.Totals().Requests == 6 }, 10*time.Second, time.Millisecond)
+		srv.Close()
+		wg.Wait()
+	}
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	assert.LessOrEqual(t, runtime.NumGoroutine(), before)
 }

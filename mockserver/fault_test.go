@@ -371,7 +371,7 @@ func TestCrashes(t *testing.T) {
 
 // TestResetsAmongManyStreams mixes refused streams with long answers on one HTTP/2 connection.
 func TestResetsAmongManyStreams(t *testing.T) {
-	long := strings.Repeat("long answer ", 10_000)
+	long := strings.Repeat("long answer ", 4000)
 	srv := mockserver.NewTLSServer(mockserver.Config{API: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, long)
 	})})
@@ -379,7 +379,7 @@ func TestResetsAmongManyStreams(t *testing.T) {
 	srv.Fault(mockserver.Fault{Do: mockserver.StreamReset(7), Share: 0.3})
 	var wg sync.WaitGroup
 	var refused atomic.Int64
-	for i := range 200 {
+	for i := range 100 {
 		wg.Go(func() {
 			a := send(t, srv.Client().Transport, "POST", srv.URL+"/x", strconv.Itoa(i), strconv.Itoa(i))
 			if a.err != nil {
@@ -391,8 +391,8 @@ func TestResetsAmongManyStreams(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.InDelta(t, 60, refused.Load(), 30)
-	assert.Equal(t, 200-int(refused.Load()), srv.Effects())
+	assert.InDelta(t, 30, refused.Load(), 20)
+	assert.Equal(t, 100-int(refused.Load()), srv.Effects())
 }
 
 // TestForeignServers: an Engine is a handler like any other.

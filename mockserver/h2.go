@@ -60,12 +60,13 @@ func (c *frameConn) Close() error {
 func (c *frameConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make([]byte, 0, len(p))
-	for _, b := range p {
-		out = append(out, c.pass(b))
+	out := make([]byte, 0, len(p)+frameHead+8)
+	for rest := p; len(rest) > 0; {
+		var n int
+		out, n = c.pass(out, rest)
+		rest = rest[n:]
 		if c.last != nil && c.boundary() {
-			out = append(out, c.last...)
-			_, err := c.Conn.Write(out)
+			_, err := c.Conn.Write(append(out, c.last...))
 			_ = c.Close()
 			return len(p), err
 		}
@@ -78,25 +79,28 @@ func (c *frameConn) Write(p []byte) (int, error) {
 
 func (c *frameConn) boundary() bool { return len(c.head) == 0 && c.left == 0 }
 
-// pass takes one byte further and gives the one to write for it.
-func (c *frameConn) pass(b byte) byte {
+// pass appends to out what is to be written for the first n bytes of p, which are of one head or of one payload.
+func (c *frameConn) pass(out, p []byte) (_ []byte, n int) {
 	if c.left == 0 {
-		c.head = append(c.head, b)
-		if len(c.head) < frameHead {
-			return b
+		n = min(frameHead-len(c.head), len(p))
+		c.head = append(c.head, p[:n]...)
+		if len(c.head) == frameHead {
+			c.left = int(c.head[0])<<16 | int(c.head[1])<<8 | int(c.head[2])
 		}
-		c.left = int(c.head[0])<<16 | int(c.head[1])<<8 | int(c.head[2])
 	} else {
-		c.left--
-		if c.left == 0 && c.head[3] == typeReset && b == codeInternal && len(c.resets) > 0 {
-			b = c.resets[0]
-			c.resets = c.resets[1:]
-		}
+		n = min(c.left, len(p))
+		c.left -= n
 	}
-	if c.left == 0 {
-		c.head = c.head[:0]
+	out = append(out, p[:n]...)
+	if len(c.head) < frameHead || c.left > 0 {
+		return out, n
 	}
-	return b
+	if end := len(out) - 1; c.head[3] == typeReset && out[end] == codeInternal && len(c.resets) > 0 {
+		out[end] = c.resets[0]
+		c.resets = c.resets[1:]
+	}
+	c.head = c.head[:0]
+	return out, n
 }
 
 // resetNext gives the next stream that a handler aborts this code.

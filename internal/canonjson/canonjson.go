@@ -110,12 +110,21 @@ func Canonical(dst, src []byte, ignore []Pointer) ([]byte, bool) {
 // It is laxer than [Canonical] about what does not lie on the way: neither duplicate names nor malformed UTF-8 elsewhere
 // (some server's error text) make a document unreadable. Such strings match no token of a pointer.
 func Lookup(src []byte, p Pointer) (raw []byte, ok bool) {
+	start, end, ok := Find(src, p)
+	if !ok {
+		return nil, false
+	}
+	return src[start:end:end], true
+}
+
+// Find is Lookup that tells where in src the value is: from start to before end.
+func Find(src []byte, p Pointer) (start, end int, ok bool) {
 	s := scanner{src: src}
 	var found span
 	if end := s.find(s.space(0), 0, p, &found); end < 0 || s.space(end) != len(src) || found.end == 0 {
-		return nil, false
+		return 0, 0, false
 	}
-	return src[found.start:found.end:found.end], true
+	return found.start, found.end, true
 }
 
 type span struct{ start, end int }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -32,11 +33,12 @@ type Call[V any] struct {
 	cancel  context.CancelCauseFunc
 	done    chan struct{}
 	val     V
-	panic   any // what run panicked with, for every caller to panic with
+	panic   any  // what run panicked with, for every caller to panic with
+	exited  bool // run ended its goroutine (t.FailNow in a hook), for every caller to end its own
 	waiting map[*waiter]struct{}
 	last    *waiter // who left last, and gets the result all the same
 	ending  bool    // the last waiter left
-	ended   bool // nobody can leave any more
+	ended   bool    // nobody can leave any more
 }
 
 type waiter struct{ deadline time.Time } // zero: none
@@ -102,20 +104,23 @@ func (g *Group[K, V]) start(ctx context.Context, key K, data any, w *waiter, run
 	}
 	g.calls[key] = c
 	go func() {
+		returned := false
 		defer func() {
 			c.panic = recover() // a caller may be able to contain it, this goroutine cannot
+			c.exited = !returned && c.panic == nil
 			g.mu.Lock()
 			delete(g.calls, key)
 			c.ended = true
 			_, made := c.waiting[w]
 			made = made || c.last == w
 			g.mu.Unlock()
-			if !made && g.Orphan != nil && c.panic == nil {
+			if !made && g.Orphan != nil && returned {
 				g.Orphan(c.val)
 			}
 			close(c.done)
 		}()
 		c.val = run(fctx, c)
+		returned = true
 	}()
 	return c
 }
@@ -123,6 +128,9 @@ func (g *Group[K, V]) start(ctx context.Context, key K, data any, w *waiter, run
 func (c *Call[V]) result() V {
 	if c.panic != nil {
 		panic(c.panic)
+	}
+	if c.exited {
+		runtime.Goexit()
 	}
 	return c.val
 }

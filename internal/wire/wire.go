@@ -5,6 +5,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +32,6 @@ type Exchange struct {
 	TimeoutErr  error                      // the cause it leaves
 	MaxResponse int64                      // bytes of the body that are read here
 	OnPoint     func(p Point, reused bool) // nil: nobody listens
-	Prepare     func(*http.Request) error  // sets what must not be stored; an error ends the exchange unsent
 }
 
 // Builder makes the request of an exchange. An error ends it unsent.
@@ -65,12 +65,16 @@ func (x *Exchange) Do(ctx context.Context, b Builder) Result {
 	late := timer != nil && !timer.Stop()
 	if late && res.Rest != nil && !res.Cut { // the time passed as the first part came in
 		_ = res.Rest.Close()
-		res = Result{Err: context.Cause(ctx)}
+		if res.Resp.StatusCode == http.StatusConflict {
+			res.Rest, res.Cut = io.NopCloser(cut{}), true
+		} else {
+			res = Result{Err: context.Cause(ctx)}
+		}
 	}
 	if res.Rest != nil {
 		res.Rest = &stream{ReadCloser: res.Rest, cancel: cancel}
 	} else {
-		res.TimedOut = late && res.Err != nil && context.Cause(ctx) == x.TimeoutErr
+		res.TimedOut = late && res.Err != nil && errors.Is(context.Cause(ctx), x.TimeoutErr)
 		cancel(nil)
 	}
 	res.Sends = int(tr.sends.Load())

@@ -131,10 +131,15 @@ func (j *Journal) drain(ctx context.Context) (*batch, error) {
 // ctx ends; what has been is waited for, unless the disk hangs. maybe says of an error that the change may have
 // happened all the same.
 func (j *Journal) await(ctx context.Context, b *batch, i int) (maybe bool, err error) {
+	ended := ctx.Done()
+	if ended == nil {
+		<-b.done
+		return j.outcome(ctx, b, i)
+	}
 	select {
 	case <-b.done:
 		return j.outcome(ctx, b, i)
-	case <-ctx.Done():
+	case <-ended:
 	}
 	j.mu.Lock()
 	if !b.taken {

@@ -115,6 +115,8 @@ func spread(g, n int, op func(worker, i int)) time.Duration {
 	return time.Since(start)
 }
 
+var segmentSize = flag.Int64("segment-size", 0, "of TestAgainstRaw")
+
 var rounds = flag.Int("rounds", 0, "rounds of TestAgainstRaw; 0 leaves it out")
 
 // TestAgainstRaw prints the bars J1, J2 and J4 of begin plus lazy settle against raw group commit, interleaved:
@@ -127,7 +129,7 @@ func TestAgainstRaw(t *testing.T) {
 	}
 	dir := t.TempDir()
 	ctx := context.Background()
-	j, err := Open(ctx, filepath.Join(dir, "journal"), Options{Logger: quiet})
+	j, err := Open(ctx, filepath.Join(dir, "journal"), Options{Logger: quiet, SegmentSize: *segmentSize})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, j.Close()) }()
 	r := newRaw(t, filepath.Join(dir, "raw"))
@@ -145,10 +147,13 @@ func TestAgainstRaw(t *testing.T) {
 				seq++
 				ids[i] = strconv.Itoa(seq)
 			}
+			cpu0 := cpuTime()
 			rt := spread(g, n, func(int, int) { r.append(frame) })
+			cpuRaw := cpuTime() - cpu0
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			was := j.Stats().Syncs
+			cpu0 = cpuTime()
 			rec := benchRecord("")
 			jt := spread(g, n, func(_, i int) {
 				rec := rec
@@ -161,7 +166,11 @@ func TestAgainstRaw(t *testing.T) {
 					panic(err)
 				}
 			})
+			cpuJ := cpuTime() - cpu0
 			runtime.ReadMemStats(&after)
+			if testing.Verbose() {
+				t.Logf("    round %d: processor time per operation: raw %.2f us, journal %.2f us", round, float64(cpuRaw)/float64(n)/1e3, float64(cpuJ)/float64(n)/1e3)
+			}
 			if round == 0 {
 				continue // warm
 			}
@@ -180,7 +189,7 @@ func TestAgainstRaw(t *testing.T) {
 
 func BenchmarkBeginSettle(b *testing.B) {
 	ctx := context.Background()
-	for _, g := range []int{1, 64} {
+	for _, g := range []int{1, 64, 512} {
 		b.Run(fmt.Sprint(g), func(b *testing.B) {
 			j, err := Open(ctx, filepath.Join(b.TempDir(), "journal"), Options{Logger: quiet})
 			require.NoError(b, err)
@@ -205,6 +214,21 @@ func BenchmarkBeginSettle(b *testing.B) {
 			b.StopTimer()
 			b.ReportMetric(float64(j.Stats().Syncs)/float64(b.N), "flushes/op")
 			require.NoError(b, j.Close())
+		})
+	}
+}
+
+func BenchmarkRaw(b *testing.B) {
+	for _, g := range []int{1, 64, 512} {
+		b.Run(fmt.Sprint(g), func(b *testing.B) {
+			r := newRaw(b, filepath.Join(b.TempDir(), "raw"))
+			frame := appendPut(openFrame(nil), 1, new(benchRecord("00000000")))
+			b.ReportAllocs()
+			b.ResetTimer()
+			spread(g, b.N, func(int, int) { r.append(frame) })
+			b.StopTimer()
+			b.ReportMetric(float64(r.syncs)/float64(b.N), "flushes/op")
+			r.close()
 		})
 	}
 }

@@ -143,6 +143,18 @@ func (j *Journal) push(payload []byte, c change) (*batch, int) {
 	at := len(b.buf)
 	b.buf = append(openFrame(b.buf), payload...)
 	closeFrame(b.buf, at)
+	return j.pushed(at, c)
+}
+
+// pushFrame is push for a payload that has had its header already. Under mu.
+func (j *Journal) pushFrame(frame []byte, c change) (*batch, int) {
+	at := len(j.fill.buf)
+	j.fill.buf = append(j.fill.buf, frame...)
+	return j.pushed(at, c)
+}
+
+func (j *Journal) pushed(at int, c change) (*batch, int) {
+	b := j.fill
 	c.at = uint32(at)
 	b.changes = append(b.changes, c)
 	switch {

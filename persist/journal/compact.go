@@ -40,18 +40,54 @@ func (j *Journal) tend() {
 // Compact rewrites all that is alive and gives the rest of the disk back, whatever compaction in the background thinks of
 // it. Past KeepBody nothing of an answer or request is left on disk then.
 func (j *Journal) Compact(ctx context.Context) error {
+	if err := j.compactAll(ctx); err != nil {
+		return fail("Compact", persist.Ref{}, false, err)
+	}
+	return nil
+}
+
+func (j *Journal) compactAll(ctx context.Context) error {
+	j.compacting.Lock()
+	defer j.compacting.Unlock()
 	j.sweep(time.Now())
+	if err := j.dropStale(ctx); err != nil {
+		return err
+	}
 	j.mu.Lock()
 	err := j.turn(ctx)
 	upTo := j.cur().seq
 	j.mu.Unlock()
-	if err == nil {
-		err = j.compactWhile(ctx, func() bool { return j.segs[0].seq < upTo })
-	}
 	if err != nil {
-		return fail("Compact", persist.Ref{}, false, err)
+		return err
 	}
-	return nil
+	if err := j.compactLocked(ctx, func() bool { return j.segs[0].seq < upTo }); err != nil {
+		return err
+	}
+	return j.dropStale(ctx) // what compaction kept for later use
+}
+
+// dropStale removes the files that hold an older segment's bytes and nothing of the journal. Under compacting.
+func (j *Journal) dropStale(ctx context.Context) error {
+	j.mu.Lock()
+	for j.prep != nil {
+		p := j.prep
+		j.mu.Unlock()
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		j.mu.Lock()
+	}
+	for _, p := range []**segment{&j.old, &j.next} {
+		if s := *p; s != nil && (p == &j.old || s.stale) {
+			*p = nil
+			s.release()
+			j.leftover = append(j.leftover, s.name)
+		}
+	}
+	j.mu.Unlock()
+	return j.removeLeftovers()
 }
 
 // turn goes on in a new segment. Under mu, which it gives up meanwhile.
@@ -125,7 +161,13 @@ func (j *Journal) sweep(at time.Time) {
 func (j *Journal) compactWhile(ctx context.Context, want func() bool) error {
 	j.compacting.Lock()
 	defer j.compacting.Unlock()
-	j.removeLeftovers()
+	return j.compactLocked(ctx, want)
+}
+
+func (j *Journal) compactLocked(ctx context.Context, want func() bool) error {
+	if err := j.removeLeftovers(); err != nil {
+		return err
+	}
 	for {
 		j.mu.Lock()
 		more := len(j.segs) > 1 && want()
@@ -172,8 +214,12 @@ func (j *Journal) compactOldest(ctx context.Context) error {
 	}
 	if err == nil {
 		j.segs = j.segs[1:]
-		s.release()
-		j.leftover = append(j.leftover, s.name)
+		if j.old == nil && s.refs == 1 && s.size == j.opt.SegmentSize && s.seq > j.mustCompact {
+			j.old = s // nobody reads it any more, and nobody can come to
+		} else {
+			s.release()
+			j.leftover = append(j.leftover, s.name)
+		}
 	}
 	j.mu.Unlock()
 	if err != nil {

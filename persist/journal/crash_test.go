@@ -35,6 +35,7 @@ func (d simFS) open(name string, flag int) (file, error) {
 	return simFile{f}, nil
 }
 func (d simFS) remove(name string) error { return d.Remove(name) }
+func (d simFS) rename(a, b string) error { return d.Rename(a, b) }
 func (d simFS) list() ([]string, error)  { return d.Names() }
 func (d simFS) sync() error              { return d.SyncDir() }
 func (d simFS) close() error             { return nil }
@@ -336,7 +337,7 @@ func recoverImage(t *testing.T, im crashImage, note string) {
 	j, err := openSim(im.fs, tiny)
 	require.NoError(t, err, note)
 	found := verify(t, j, im.may, note)
-	j.compactAll(t)
+	require.NoError(t, j.Compact(context.Background()))
 	require.Equal(t, found, verify(t, j, im.may, note+", compacted"))
 	// What it acknowledges from now on holds as well.
 	rec := persist.Record{Ref: persist.Ref{ID: "after"}, Key: "after", Method: "POST", Progress: persist.Progress{Attempts: 1}}
@@ -361,9 +362,4 @@ func recoverImage(t *testing.T, im crashImage, note string) {
 		verify(t, j, im.may, note+", crashed in recovery")
 		require.NoError(t, j.Close())
 	}
-}
-
-func (j *Journal) compactAll(t testing.TB) {
-	t.Helper()
-	require.NoError(t, j.Compact(context.Background()))
 }

@@ -69,6 +69,7 @@ func loadBytes(b []byte) (*loaded, error) {
 	l := &loaded{idx: newIndex(), ops: map[uint64]uint32{}}
 	l.segs = []*segment{{name: segmentName(1), header: header{seq: 1}}}
 	im := &image{name: segmentName(1), b: b, end: dataStart}
+	l.images = []*image{im}
 	if err := l.segment(0, im); err != nil {
 		return l, err
 	}

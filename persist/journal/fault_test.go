@@ -18,7 +18,7 @@ import (
 // TestFaultTable lets the n-th call of each kind fail, once or from then on, and holds what was told to the caller
 // against what is there afterwards: to the next opener, and to one after a loss of power.
 func TestFaultTable(t *testing.T) {
-	for _, kind := range []crashfs.Kind{crashfs.Create, crashfs.Write, crashfs.Sync, crashfs.Allocate, crashfs.SyncDir, crashfs.Remove, crashfs.Read, crashfs.Open, crashfs.List} {
+	for _, kind := range []crashfs.Kind{crashfs.Create, crashfs.Write, crashfs.Sync, crashfs.Allocate, crashfs.SyncDir, crashfs.Remove, crashfs.Rename, crashfs.Read, crashfs.Open, crashfs.List} {
 		for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
 			for _, times := range []int{1, -1} {
 				t.Run(fmt.Sprintf("%v %v %d", kind, errno, times), func(t *testing.T) {

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"hash/crc32"
+	"math/bits"
 	"slices"
 )
 
@@ -11,7 +12,7 @@ import (
 //	8  checksum of the frame before (for the first: of the salt)
 //	12 number of the frame within its segment
 //	16 length of the payload
-//	20 CRC-32C over the payload and the 20 bytes above, xor the frame's offset in the file
+//	20 CRC-32C over the payload and the 20 bytes above, xor the frame's offset in the file and the segment's number
 const frameHeader = 24
 
 // Kinds of payload.
@@ -43,7 +44,7 @@ func (s *segment) chain(buf []byte, off int64) {
 		le.PutUint64(h, s.salt)
 		le.PutUint32(h[8:], s.crc)
 		le.PutUint32(h[12:], s.frames)
-		s.crc = frameCRC(le.Uint32(h[20:]), h, off+int64(p))
+		s.crc = frameCRC(le.Uint32(h[20:]), h, off+int64(p), s.seq)
 		le.PutUint32(h[20:], s.crc)
 		s.frames++
 		p += frameHeader + int(le.Uint32(h[16:]))
@@ -52,8 +53,8 @@ func (s *segment) chain(buf []byte, off int64) {
 
 // frameCRC binds a payload's checksum to the salt, the place in the chain and the place in the file: a copy of these
 // bytes elsewhere is no frame.
-func frameCRC(payload uint32, h []byte, off int64) uint32 {
-	return crc32.Update(payload, castagnoli, h[:20]) ^ uint32(off)
+func frameCRC(payload uint32, h []byte, off int64, seq uint32) uint32 {
+	return crc32.Update(payload, castagnoli, h[:20]) ^ uint32(off) ^ bits.Reverse32(seq)
 }
 
 // frame is one that was read.
@@ -69,12 +70,12 @@ type frame struct {
 func (f *frame) end() int64 { return f.off + frameHeader + int64(len(f.payload)) }
 
 // parseFrame reads the frame at off of a segment's bytes, if there is a good one.
-func parseFrame(seg []byte, off int64, salt uint64) (frame, bool) {
-	return parseFrameAt(seg[off:], off, salt)
+func (h *header) parseFrame(seg []byte, off int64) (frame, bool) {
+	return h.parseFrameAt(seg[off:], off)
 }
 
 // parseFrameAt reads the frame that b starts with, which lies at off in its segment.
-func parseFrameAt(b []byte, off int64, salt uint64) (frame, bool) {
+func (h *header) parseFrameAt(b []byte, off int64) (frame, bool) {
 	if len(b) < frameHeader {
 		return frame{}, false
 	}
@@ -83,11 +84,11 @@ func parseFrameAt(b []byte, off int64, salt uint64) (frame, bool) {
 		return frame{}, false
 	}
 	f := frame{off: off, prev: le.Uint32(b[8:]), num: le.Uint32(b[12:]), crc: le.Uint32(b[20:]), payload: b[frameHeader:][:n:n]}
-	h := b[:frameHeader]
-	if le.Uint64(h) != salt {
+	top := b[:frameHeader]
+	if le.Uint64(top) != h.salt {
 		f.repaired = true
-		h = slices.Clone(h)
-		le.PutUint64(h, salt)
+		top = slices.Clone(top)
+		le.PutUint64(top, h.salt)
 	}
-	return f, frameCRC(crc32.Checksum(f.payload, castagnoli), h, off) == f.crc
+	return f, frameCRC(crc32.Checksum(f.payload, castagnoli), top, off, h.seq) == f.crc
 }

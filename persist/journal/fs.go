@@ -12,6 +12,7 @@ import (
 type fsys interface {
 	open(name string, flag int) (file, error) // files are 0600
 	remove(name string) error
+	rename(from, to string) error
 	list() ([]string, error)
 	sync() error // of the directory's entries
 	close() error
@@ -32,7 +33,10 @@ type file interface {
 // osDir works through an open directory: neither a change of the working directory nor a rename of a parent misleads it.
 type osDir struct{ root *os.Root }
 
-type osFile struct{ *os.File }
+type osFile struct {
+	*os.File
+	scratch *scratch
+}
 
 func (d osDir) open(name string, flag int) (file, error) {
 	f, err := d.root.OpenFile(name, flag, 0o600)
@@ -45,11 +49,13 @@ func (d osDir) open(name string, flag int) (file, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
-	return osFile{f}, nil
+	return osFile{f, new(scratch)}, nil
 }
 
 func (d osDir) remove(name string) error { return d.root.Remove(name) }
 func (d osDir) close() error             { return d.root.Close() }
+
+func (d osDir) rename(from, to string) error { return d.root.Rename(from, to) }
 
 func (d osDir) list() ([]string, error) {
 	f, err := d.root.Open(".")

@@ -15,14 +15,6 @@ var errDiskFull = unix.ENOSPC
 
 func syncDir(d *os.File) error { return d.Sync() }
 
-func (f osFile) linked() (bool, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return false, os.NewSyscallError("fstat", err)
-	}
-	return st.Nlink > 0, nil
-}
-
 // lock is tied to the open file: the kernel frees it when its holder dies, however it dies, and a second Open of the
 // same process is refused like any other.
 func (f osFile) lock() error {

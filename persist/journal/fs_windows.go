@@ -36,3 +36,5 @@ func networkFS(path string) string {
 	}
 	return ""
 }
+
+type scratch struct{}

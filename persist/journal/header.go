@@ -29,6 +29,7 @@ type header struct {
 	size    int64  // of the whole file, prewritten
 	first   uint32 // the oldest segment in use when this one was made
 	gen     uint64 // of the opener that made it
+	stale   bool   // made from an older segment: behind its frames lie that one's, not zeros
 }
 
 func newSalt() uint64 {
@@ -49,6 +50,9 @@ func (h header) encode() []byte {
 	le.PutUint64(b[16:], h.salt)
 	le.PutUint64(b[24:], uint64(h.size))
 	le.PutUint32(b[32:], h.first)
+	if h.stale {
+		le.PutUint32(b[36:], 1)
+	}
 	le.PutUint64(b[40:], h.gen)
 	le.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
 	return b
@@ -62,7 +66,7 @@ func decodeHeader(b []byte) (header, error) {
 	}
 	h := header{
 		version: le.Uint32(b[8:]), seq: le.Uint32(b[12:]), salt: le.Uint64(b[16:]),
-		size: int64(le.Uint64(b[24:])), first: le.Uint32(b[32:]), gen: le.Uint64(b[40:]),
+		size: int64(le.Uint64(b[24:])), first: le.Uint32(b[32:]), stale: le.Uint32(b[36:])&1 != 0, gen: le.Uint64(b[40:]),
 	}
 	if h.version == formatVersion && (h.size < dataStart || h.size > 2*maxRecord || h.salt == 0) {
 		return header{}, errHeader

@@ -23,8 +23,9 @@ type Journal struct {
 	segs    []*segment // in use, oldest first; the last is being filled
 	next    *segment   // prepared to follow
 	prep    *prep      // running
+	old     *segment   // out of use; its file will become the next
 	token   uint64     // last given
-	opid    uint64     // last given
+	opid    atomic.Uint64
 	closed  bool
 	report  Report
 	fill    *batch   // takes what comes
@@ -85,26 +86,30 @@ func (j *Journal) giveBack(b *[]byte) {
 }
 
 // Begin is durable when it returns nil. A full disk or Options.MaxPending is persist.ErrFull.
-func (j *Journal) Begin(ctx context.Context, rec persist.Record) (persist.Entry, error) {
-	e, maybe, err := j.begin(ctx, &rec)
+func (j *Journal) Begin(ctx context.Context, rec persist.Record) (e persist.Entry, err error) {
+	maybe, err := j.begin(ctx, &rec, &e)
 	if err != nil {
 		return persist.Entry{}, fail("Begin", rec.Ref, maybe, err)
 	}
 	return e, nil
 }
 
-func (j *Journal) begin(ctx context.Context, rec *persist.Record) (e persist.Entry, maybe bool, err error) {
+func (j *Journal) begin(ctx context.Context, rec *persist.Record, e *persist.Entry) (maybe bool, err error) {
 	switch {
 	case rec.Answer != nil:
-		return e, false, errAnswered
+		return false, errAnswered
 	case rec.ID == "":
-		return e, false, errNoID
+		return false, errNoID
 	case ctx.Err() != nil:
-		return e, false, ctx.Err()
+		return false, ctx.Err()
 	}
+	// All that takes time is done before the lock is taken.
 	buf := j.buffer()
 	defer j.giveBack(buf)
-	*buf = appendPut((*buf)[:0], 0, rec)
+	m := metaOf(rec)
+	m.opid = j.opid.Add(1)
+	*buf = appendPut(openFrame((*buf)[:0]), m.opid, rec)
+	closeFrame(*buf, 0)
 	hash := j.idx.hash(rec.Ref)
 
 	j.mu.Lock()
@@ -112,7 +117,7 @@ func (j *Journal) begin(ctx context.Context, rec *persist.Record) (e persist.Ent
 		i, known, err := j.find(ctx, rec.Ref, hash)
 		if err != nil {
 			j.mu.Unlock()
-			return e, false, err
+			return false, err
 		}
 		if i != 0 {
 			e.Record = *known
@@ -120,35 +125,31 @@ func (j *Journal) begin(ctx context.Context, rec *persist.Record) (e persist.Ent
 				e.Claim = j.claim(i, rec.Ref)
 			}
 			j.mu.Unlock()
-			return e, false, nil
+			return false, nil
 		}
 		if j.opt.MaxPending > 0 && j.idx.pending >= j.opt.MaxPending {
 			j.mu.Unlock()
-			return e, false, &StoreFullError{Limit: j.opt.MaxPending}
+			return false, &StoreFullError{Limit: j.opt.MaxPending}
 		}
-		waited, err := j.room(ctx, frameHeader+len(*buf), classNew)
+		waited, err := j.room(ctx, len(*buf), classNew)
 		if err != nil {
 			j.mu.Unlock()
-			return e, false, err
+			return false, err
 		}
 		if !waited {
 			break
 		}
 	}
-	j.opid++
-	setOp(*buf, j.opid)
-	m := metaOf(rec)
-	m.opid = j.opid
-	m.flags |= flagBusy
 	i := j.idx.insert(hash, m)
-	c := j.claim(i, rec.Ref)
-	m.flags &^= flagBusy
-	b, n := j.push(*buf, change{meta: m, slot: i, kind: kindPut, create: true})
+	j.idx.at(i).flags |= flagBusy
+	e.Claim = j.claim(i, rec.Ref)
+	b, n := j.pushFrame(*buf, change{meta: m, slot: i, kind: kindPut, create: true})
 	j.mu.Unlock()
 	if maybe, err = j.await(ctx, b, n); err != nil {
-		return e, maybe, err
+		return maybe, err
 	}
-	return persist.Entry{Record: *rec, Claim: c, New: true}, false, nil
+	e.Record, e.New = *rec, true
+	return false, nil
 }
 
 // claim gives slot i to the caller. Under mu.
@@ -261,6 +262,10 @@ func (j *Journal) Settle(ctx context.Context, c persist.Claim, a persist.Answer)
 	}
 	return j.change(ctx, "Settle", c, classSettle, func(buf []byte, i uint32) ([]byte, change) {
 		ch := change{lazy: a.Lazy, ends: true}
+		if a.KeepBody.IsZero() && a.KeepName.IsZero() && !a.Owed { // most are; that needs no clock
+			ch.kind = kindRemove
+			return appendRemove(buf, 0), ch
+		}
 		ch.setAnswer(&a)
 		switch now := nanos(time.Now()); {
 		case ch.gone(now):

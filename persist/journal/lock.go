@@ -13,7 +13,7 @@ import (
 // lockName is never renamed and never removed: whoever holds its lock is the one.
 const lockName = "lock"
 
-// stampSize: generation, random, highest segment known when it was written, flags, checksum.
+// stampSize: generation, 16 random bytes, the segment in use when it was written, where it ended, 4 spare, checksum.
 const stampSize = 40
 
 // lock is the claim to the directory. Besides the kernel's lock it leaves a stamp: on a file system whose locks do
@@ -28,11 +28,13 @@ type lock struct {
 // stamp is what the last owner left.
 type stamp struct {
 	gen   uint64
-	top   uint32 // the highest segment that it knew
-	clean bool   // closed in order
+	top   uint32 // the segment in use
+	end   uint32 // of its frames; 0: not closed in order
 	found bool
 	bad   bool // unreadable
 }
+
+func (s stamp) clean() bool { return s.end != 0 }
 
 // acquire waits for the lock as long as ctx allows, or a second.
 func acquire(ctx context.Context, dir fsys, path string) (*lock, error) {
@@ -73,21 +75,19 @@ func readStamp(f file) (s stamp) {
 		s.bad = true
 		return s
 	}
-	s.gen, s.top, s.clean = le.Uint64(b[:]), le.Uint32(b[24:]), b[28] == 1
+	s.gen, s.top, s.end = le.Uint64(b[:]), le.Uint32(b[24:]), le.Uint32(b[28:])
 	return s
 }
 
 // write leaves our stamp, durably.
-func (l *lock) write(gen uint64, top uint32, clean bool) error {
+func (l *lock) write(gen uint64, top, end uint32) error {
 	b := l.stamp[:]
 	if le.Uint64(b) != gen {
 		le.PutUint64(b, gen)
 		_, _ = rand.Read(b[8:24])
 	}
 	le.PutUint32(b[24:], top)
-	if b[28] = 0; clean {
-		b[28] = 1
-	}
+	le.PutUint32(b[28:], end)
 	le.PutUint32(b[36:], crc32.Checksum(b[:36], castagnoli))
 	if err := writeFull(l.f, b, 0); err != nil {
 		return err

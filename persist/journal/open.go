@@ -71,7 +71,7 @@ func open(ctx context.Context, dir fsys, path string, o Options) (_ *Journal, er
 		return nil, err
 	}
 	j.gen = max(was.gen, l.gen) + 1
-	if err = held.write(j.gen, was.top, false); err != nil {
+	if err = held.write(j.gen, was.top, 0); err != nil {
 		return nil, fmt.Errorf("journal: stamp %s: %w", path, err)
 	}
 	if l, err = load(ctx, dir, path, os.O_RDWR); err != nil {
@@ -85,7 +85,7 @@ func open(ctx context.Context, dir fsys, path string, o Options) (_ *Journal, er
 		return nil, err
 	}
 	if !was.found || was.top == 0 {
-		if err = held.write(j.gen, j.fill.seg.seq, false); err != nil {
+		if err = held.write(j.gen, j.fill.seg.seq, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +108,8 @@ func look(dir fsys, path string) (*loaded, error) {
 // adopt makes what was loaded fit for writing: damaged bytes are set aside first, then tails are cut, and all of it is
 // durable before anything is appended.
 func (j *Journal) adopt(l *loaded, was stamp) error {
-	j.idx, j.opid = l.idx, l.opid
+	j.idx = l.idx
+	j.opid.Store(l.opid)
 	j.token = j.gen << 40
 	if err := j.quarantine(l); err != nil {
 		return err
@@ -121,6 +122,9 @@ func (j *Journal) adopt(l *loaded, was stamp) error {
 		top = max(top, s.seq)
 		switch {
 		case im == nil || s.seq < l.first:
+			drop = append(drop, s)
+		case im.foreign:
+			l.report.note("%s had not been finished", s.name)
 			drop = append(drop, s)
 		case im.noHdr && im.h.salt == 0:
 			if s.seq <= was.top && im.end == 0 {
@@ -151,6 +155,12 @@ func (j *Journal) adopt(l *loaded, was stamp) error {
 	if cur < 0 && len(keep) > 0 {
 		cur = 0
 	}
+	if cur >= 0 {
+		// Closed in order, it ended where the stamp says.
+		if s, im := keep[cur], l.imageOf(keep[cur]); was.clean() && (s.seq < was.top || s.seq == was.top && im.end < int64(was.end)) {
+			l.report.Damage = append(l.report.Damage, Damage{File: s.name, Offset: im.end, Err: errors.New("its last entries are missing")})
+		}
+	}
 	// Behind the one in use there may be one that was prepared; it is made anew if anything is odd about it.
 	if cur >= 0 {
 		for _, s := range keep[cur+1:] {
@@ -165,7 +175,7 @@ func (j *Journal) adopt(l *loaded, was stamp) error {
 	}
 	j.segs = keep
 	for _, s := range keep {
-		if err := j.mend(s, l.imageOf(s), cur >= 0 && s == keep[cur], was.clean); err != nil {
+		if err := j.mend(s, l.imageOf(s), cur >= 0 && s == keep[cur], was.clean()); err != nil {
 			return err
 		}
 	}
@@ -329,14 +339,16 @@ func (j *Journal) Close() error {
 	j.wg.Wait()
 	err := j.poisoned()
 	if err == nil {
-		err = j.held.write(j.gen, j.fill.seg.seq, true)
+		err = j.held.write(j.gen, j.fill.seg.seq, uint32(j.fill.off))
 	}
 	j.mu.Lock()
 	for _, s := range j.segs {
 		s.release()
 	}
-	if j.next != nil {
-		j.next.release()
+	for _, s := range []*segment{j.next, j.old} {
+		if s != nil {
+			s.release()
+		}
 	}
 	j.mu.Unlock()
 	// Last of all: then the next one may come.

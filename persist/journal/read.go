@@ -90,7 +90,7 @@ func (s *segment) readFrame(off int64) ([]byte, error) {
 			return nil, err
 		}
 	}
-	f, ok := parseFrameAt(buf[:n], off, s.salt)
+	f, ok := s.parseFrameAt(buf[:n], off)
 	if !ok {
 		return nil, errChecksum
 	}

@@ -75,7 +75,10 @@ func (l *loaded) finish() {
 		}
 	}
 	want := l.first
-	for _, s := range l.segs {
+	for k, s := range l.segs {
+		if im := l.images[k]; im != nil && im.foreign && im.h.seq >= l.first {
+			l.report.Damage = append(l.report.Damage, Damage{File: s.name, Err: fmt.Errorf("holds segment %d", im.h.seq)})
+		}
 		if s.seq >= l.first {
 			l.missing(want, s.seq)
 			want = s.seq + 1
@@ -137,11 +140,7 @@ func (l *loaded) openAll(flag int) error {
 			return &VersionError{Path: l.report.Dir + string(os.PathSeparator) + name, Version: h.version, Highest: formatVersion}
 		}
 		l.first, l.gen = max(l.first, h.first), max(l.gen, h.gen)
-		if h.seq != seq {
-			l.report.Damage = append(l.report.Damage, Damage{File: name, Err: fmt.Errorf("holds segment %d", h.seq)})
-		}
 		s.header = h
-		s.seq = seq
 	}
 	return nil
 }
@@ -150,8 +149,11 @@ func (l *loaded) openAll(flag int) error {
 func (l *loaded) segment(k int, im *image) error {
 	s := l.segs[k]
 	im.readTop(s.seq)
-	s.header = im.h
-	s.seq, s.crc = seqOf(s.name), im.last
+	s.header, s.crc = im.h, im.last
+	if s.seq = seqOf(s.name); s.seq != im.h.seq {
+		im.foreign, im.end = true, 0
+		return nil
+	}
 	if im.noHdr {
 		if im.blank() {
 			im.end = 0 // never finished
@@ -174,7 +176,7 @@ func (l *loaded) segment(k int, im *image) error {
 		l.report.note("%s: entry at %d was damaged and could be mended", s.name, off)
 	}
 	for _, off := range im.strange {
-		f, _ := parseFrame(im.b, off, im.h.salt)
+		f, _ := im.h.parseFrame(im.b, off)
 		l.damage(im, hole{off: off, end: f.end(), frames: 1}, errors.New("whole, but makes no sense"))
 	}
 	for _, h := range im.bad {
@@ -207,8 +209,8 @@ func seqOf(name string) uint32 { seq, _ := parseSegmentName(name); return seq }
 // lastUsed: no later segment holds a frame, so that the k-th is the one that was being written.
 func (l *loaded) lastUsed(k int) bool {
 	for _, s := range l.segs[k+1:] {
-		var b [frameHeader + 64]byte
-		if readFull(s.f, b[:], dataStart) != nil || !allZero(b[:]) {
+		var b [frameHeader]byte
+		if readFull(s.f, b[:], dataStart) != nil || le.Uint64(b[:]) == s.salt && s.salt != 0 {
 			return false
 		}
 	}

@@ -81,7 +81,7 @@ func (j *Journal) tell() {
 type Stats struct {
 	Operations int   // with tombstones
 	Pending    int   //
-	Segments   int   // files, with the one prepared to follow
+	Segments   int   // files, with the one prepared to follow and one kept to be used again
 	DiskBytes  int64 // of these files
 	LiveBytes  int64 // of them, what belongs to something
 	Syncs      int64 // flushes of log files by the committer
@@ -98,9 +98,11 @@ func (j *Journal) Stats() Stats {
 		s.Segments++
 		s.DiskBytes += g.size
 	}
-	if j.next != nil {
-		s.Segments++
-		s.DiskBytes += j.next.size
+	for _, g := range []*segment{j.next, j.old} {
+		if g != nil {
+			s.Segments++
+			s.DiskBytes += g.size
+		}
 	}
 	return s
 }

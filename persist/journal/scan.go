@@ -22,6 +22,7 @@ type image struct {
 	short   bool   // the file ends early
 	dirty   bool   // a copy of the header is damaged, or there is something between them
 	noHdr   bool   // both copies are
+	foreign bool   // the header is another segment's: one that was to become this one
 	frames  uint32
 	last    uint32 // checksum of the last frame
 	end     int64  // behind the last frame
@@ -74,9 +75,10 @@ func (im *image) readTop(seq uint32) {
 		im.noHdr = true
 		h = header{version: formatVersion, seq: seq, size: int64(len(im.b))}
 		if len(im.b) > dataStart+frameHeader {
-			salt := le.Uint64(im.b[dataStart:])
-			if _, ok := parseFrame(im.b, dataStart, salt); ok && salt != 0 {
-				h.salt = salt
+			proven := h
+			proven.salt = le.Uint64(im.b[dataStart:])
+			if _, ok := proven.parseFrame(im.b, dataStart); ok && proven.salt != 0 {
+				h = proven
 			}
 		}
 	}
@@ -93,12 +95,18 @@ func (im *image) blank() bool { return len(im.bad) == 0 && allZero(im.b) }
 func (im *image) walk(fn func(*frame) error) error {
 	var salt [8]byte
 	le.PutUint64(salt[:], im.h.salt)
-	used := int64(dataStart) + usedBytes(im.b[min(dataStart, len(im.b)):])
+	used := int64(len(im.b))
+	if !im.h.stale {
+		used = dataStart + usedBytes(im.b[min(dataStart, len(im.b)):])
+	}
 	for off := int64(dataStart); off < int64(len(im.b)); {
-		f, ok := parseFrame(im.b, off, im.h.salt)
+		f, ok := im.h.parseFrame(im.b, off)
 		if !ok {
 			next, found := im.resync(off, used, salt[:])
 			if !found {
+				if im.h.stale {
+					used = im.lastTrace(off, salt[:])
+				}
 				if off < used {
 					im.holes = append(im.holes, hole{off: off, end: used, tail: true})
 				}
@@ -142,11 +150,27 @@ func (im *image) resync(off, used int64, salt []byte) (frame, bool) {
 			break
 		}
 		p += int64(i)
-		if f, ok := parseFrame(im.b, p, im.h.salt); ok {
+		if f, ok := im.h.parseFrame(im.b, p); ok {
 			return f, true
 		}
 	}
 	return frame{}, false
+}
+
+// lastTrace is where the last torn frame behind off ends, among the remains of an older segment: only the salt tells.
+func (im *image) lastTrace(off int64, salt []byte) int64 {
+	i := bytes.LastIndex(im.b[off:], salt)
+	if i < 0 {
+		return off
+	}
+	p, n := off+int64(i), int64(frameHeader)
+	if p+n <= int64(len(im.b)) {
+		n += int64(le.Uint32(im.b[p+16:]))
+	}
+	if p+n > int64(len(im.b)) {
+		n = frameHeader // nonsense
+	}
+	return min(p+n, int64(len(im.b)))
 }
 
 // usedBytes is the length of b without the zeros at its end.

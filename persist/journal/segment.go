@@ -45,6 +45,33 @@ func makeSegment(dir fsys, h header) (*segment, error) {
 	return &segment{header: h, name: name, f: f, refs: 1, crc: h.seed()}, nil
 }
 
+var errNoOld = errors.New("no segment to use again")
+
+// reuseSegment makes a segment of one that compaction took out of use: its space is prewritten already, and the new salt
+// makes what lies there nothing. The name is durable before the header is touched, so that at any instant the file is
+// the old segment, which the log has declared out of use, or the new one.
+func reuseSegment(dir fsys, old *segment, h header) (*segment, error) {
+	h.stale = true
+	s := &segment{header: h, name: segmentName(h.seq), f: old.f, refs: 1, crc: h.seed()}
+	err := dir.rename(old.name, s.name)
+	if err == nil {
+		err = dir.sync()
+	}
+	if err == nil {
+		err = writeHeader(s.f, h)
+	}
+	if err != nil {
+		_ = old.f.Close() // nothing in it matters
+		for _, name := range []string{old.name, s.name} {
+			if e := dir.remove(name); e != nil && !errors.Is(e, fs.ErrNotExist) {
+				err = errors.Join(err, e)
+			}
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
 func fillSegment(dir fsys, f file, h header) error {
 	if err := f.allocate(h.size); err != nil {
 		return err
@@ -112,12 +139,25 @@ func (j *Journal) prepare(n int64) *prep {
 		return j.prep
 	}
 	size := max(j.opt.SegmentSize, (n+dataStart+linkFrame+4095)&^4095)
-	size += size / 7 / 4096 * 4096 * b2i(n > j.opt.SegmentSize/2) // a big one must fit below the reserve, too
+	if n > j.opt.SegmentSize/2 {
+		size += size / 7 / 4096 * 4096 // it must fit below the reserve, too
+	}
 	h := header{version: formatVersion, seq: j.cur().seq + 1, salt: newSalt(), size: size, first: j.segs[0].seq, gen: j.gen}
 	p := &prep{done: make(chan struct{})}
 	j.prep = p
+	var old *segment
+	if j.old != nil && j.old.size == size {
+		old, j.old = j.old, nil
+	}
 	j.wg.Go(func() {
-		s, err := makeSegment(j.dir, h)
+		var s *segment
+		err := errNoOld
+		if old != nil {
+			s, err = reuseSegment(j.dir, old, h)
+		}
+		if err != nil {
+			s, err = makeSegment(j.dir, h)
+		}
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.prep = nil
@@ -132,13 +172,6 @@ func (j *Journal) prepare(n int64) *prep {
 		close(p.done)
 	})
 	return p
-}
-
-func b2i(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // release gives a reader's hold back, and closes the file of a dropped segment with the last one. Under mu.

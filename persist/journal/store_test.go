@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/samekey/samekey/persist"
 	"github.com/samekey/samekey/persist/persisttest"
@@ -73,7 +72,7 @@ func kill(j *Journal) {
 		busy = j.writing != nil || j.prep != nil
 		j.mu.Unlock()
 	}
-	_ = unix.Flock(int(j.held.f.(brokenFile).file.(osFile).Fd()), unix.LOCK_UN)
+	unlock(j.held.f)
 }
 
 func TestStore(t *testing.T) {

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/samekey/samekey"
+	"github.com/samekey/samekey/persist"
+	"github.com/samekey/samekey/persist/journal"
+)
+
+const alterExits = `
+  0  done, and durable
+  1  no such operation, not confirmed, or its state does not allow it
+  2  a bad command line, or the journal cannot be opened or written
+  3  a living process holds the journal`
+
+var abandonCommand = &command{
+	name: "abandon", args: "DIR ID", short: "end an operation without an answer", least: 2, most: 2,
+	long: `
+Ends a pending or conflicted operation without an answer: nothing more is sent. Its name stays
+known, so that the same command again is refused with the reason instead of becoming a second
+effect. Whether the server acted on it before is not changed by this, and should be known first.
+
+  samekey abandon /var/lib/pay/journal order-4711/charge -reason "refunded by hand, INC-81"`,
+	exits: alterExits,
+	setup: func(t *tool, fs *flag.FlagSet) func(context.Context, []string) error {
+		scope := alterFlags(fs)
+		reason := fs.String("reason", "", "`TEXT`: kept with the name, and told to whoever uses it again; required")
+		return func(ctx context.Context, args []string) error {
+			if strings.TrimSpace(*reason) == "" {
+				return bad("abandon: -reason is missing: whoever meets the name again wants to know why")
+			}
+			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, nil, func(ctx context.Context, s persist.Store, r *persist.Record) error {
+				if err := open(r, "abandoned"); err != nil {
+					return err
+				}
+				err := withClient(s, samekey.Config{}, func(c *samekey.Client) error { return c.Abandon(ctx, r.Ref, *reason) })
+				if err == nil {
+					t.printf("abandoned %s: %s\n", named(r), lastWord(r, t.now()))
+				}
+				return err
+			})
+		}
+	},
+}
+
+var forgetCommand = &command{
+	name: "forget", args: "DIR ID", short: "take an operation out of the journal: its name is new again", least: 2, most: 2,
+	long: `
+Takes an operation out of the journal, whatever its state. Its name is new again: the same command
+goes out once more, under a new key. If it may have been sent, that gives its protection away, and
+-yes or a "yes" at the terminal is asked for. To end an operation and keep its name, use abandon.
+
+  samekey forget /var/lib/pay/journal order-4711/charge -yes`,
+	exits: alterExits,
+	setup: func(t *tool, fs *flag.FlagSet) func(context.Context, []string) error {
+		scope := alterFlags(fs)
+		yes := fs.Bool("yes", false, "do not ask")
+		return func(ctx context.Context, args []string) error {
+			ask := func(r *persist.Record) (string, error) { return forgetting(t, r), nil }
+			if *yes {
+				ask = nil
+			}
+			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, ask, func(ctx context.Context, s persist.Store, r *persist.Record) error {
+				err := withClient(s, samekey.Config{}, func(c *samekey.Client) error { return c.Forget(ctx, r.Ref) })
+				if err == nil {
+					t.printf("forgot %s: %s\n", named(r), lastWord(r, t.now()))
+				}
+				return err
+			})
+		}
+	},
+}
+
+var rekeyCommand = &command{
+	name: "rekey", args: "DIR ID", short: "give an operation that did not happen a new key", least: 2, most: 2,
+	long: `
+Gives a pending or conflicted operation a new key, by your word that it did not happen under the old
+one. Sends nothing: resume, or the program itself, does. If it may have been sent, -yes or a "yes"
+at the terminal is asked for.
+
+The new key has the form of the old one, UUID or ULID (-format chooses), and travels in the same
+header. Keys that were derived, or that are not in a header of their own, only the program itself
+can replace.
+
+  samekey rekey /var/lib/pay/journal order-4711/charge -yes`,
+	exits: alterExits,
+	setup: func(t *tool, fs *flag.FlagSet) func(context.Context, []string) error {
+		scope := alterFlags(fs)
+		yes := fs.Bool("yes", false, "do not ask")
+		full := fs.Bool("full", false, "print the new key whole")
+		var w word
+		fs.StringVar(&w.format, "format", "", "`FORM`: uuid or ulid; by default that of the old key")
+		return func(ctx context.Context, args []string) error {
+			if w.format != "" && w.format != "uuid" && w.format != "ulid" {
+				return bad("rekey: -format is uuid or ulid")
+			}
+			ask := func(r *persist.Record) (string, error) {
+				if _, err := w.rekey(r); err != nil {
+					return "", err
+				}
+				return rekeying(t, r), nil
+			}
+			if *yes {
+				ask = nil
+			}
+			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, ask, func(ctx context.Context, s persist.Store, r *persist.Record) error {
+				policy, err := w.rekey(r)
+				if err != nil {
+					return err
+				}
+				var key string
+				err = withClient(s, samekey.Config{Default: policy}, func(c *samekey.Client) (err error) {
+					key, err = c.Rekey(ctx, r.Ref)
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				if !*full {
+					key = short(key)
+				}
+				t.printf("rekeyed %s: %s is now %s, and nothing was sent\n", named(r), clean(short(r.Key)), clean(key))
+				return nil
+			})
+		}
+	},
+}
+
+func alterFlags(fs *flag.FlagSet) (scope *string) {
+	return fs.String("scope", "", "`S`: the scope that the operation belongs to")
+}
+
+// open opens the journal in dir for writing. It makes none, and is refused while another process has it.
+func (t *tool) open(ctx context.Context, dir string) (*journal.Journal, error) {
+	st, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return nil, bad("%w", err)
+	case !isJournal(dir):
+		return nil, notJournal(dir)
+	}
+	if err := foreign(dir, st); err != nil {
+		return nil, err
+	}
+	j, err := journal.Open(ctx, dir, journal.Options{
+		AllowNetworkFS: true, // whoever made it there has allowed it
+		Logger:         slog.New(slog.DiscardHandler),
+		OnReport: func(r journal.Report) {
+			for _, d := range damages(dir, r.Damage) {
+				t.warn("%s is damaged: %s", dir, d)
+			}
+			for _, d := range damages(dir, r.Cut) {
+				t.warn("%s had a torn tail: %s", dir, d)
+			}
+		},
+	})
+	var inUse *journal.InUseError
+	if errors.As(err, &inUse) {
+		who := "a living process"
+		if p, ok := holder(dir); ok {
+			who = p.String()
+		}
+		return nil, &exit{exitInUse, fmt.Errorf("%s is in use by %s: stop it first, or have it make the change itself", absolute(dir), who)}
+	}
+	if err != nil {
+		return nil, bad("%w", err)
+	}
+	return j, nil
+}
+
+// alter does something to one operation. ask, if it is not nil, says what is to be confirmed before, "" for nothing.
+func (t *tool) alter(ctx context.Context, dir string, ref persist.Ref, ask func(*persist.Record) (string, error),
+	do func(context.Context, persist.Store, *persist.Record) error) error {
+	var asked *persist.Record
+	err := t.with(ctx, dir, ref, func(j *journal.Journal, r *persist.Record) error {
+		if ask != nil {
+			text, err := ask(r)
+			if err != nil {
+				return err
+			}
+			if text != "" {
+				asked = r
+				t.warn("%s", text)
+				return nil // the journal is not held while somebody thinks
+			}
+		}
+		return do(ctx, j, r)
+	})
+	if err != nil || asked == nil {
+		return err
+	}
+	if err := t.confirm(ctx); err != nil {
+		return err
+	}
+	return t.with(ctx, dir, ref, func(j *journal.Journal, r *persist.Record) error {
+		if r.Key != asked.Key || r.State() != asked.State() || r.Progress.Attempts != asked.Progress.Attempts {
+			return no("%s has changed meanwhile, nothing was done", name(ref))
+		}
+		return do(ctx, j, r)
+	})
+}
+
+// with opens the journal and finds the operation.
+func (t *tool) with(ctx context.Context, dir string, ref persist.Ref, f func(*journal.Journal, *persist.Record) error) (err error) {
+	j, err := t.open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := j.Close(); err == nil && cerr != nil {
+			err = bad("%w", cerr)
+		}
+	}()
+	r, err := j.Get(ctx, ref)
+	switch {
+	case errors.Is(err, persist.ErrNotFound):
+		return notFound(ref, j.List(ctx, persist.Filter{}))
+	case err != nil:
+		return no("%w", err)
+	}
+	return f(j, &r)
+}
+
+// confirm asks at the terminal.
+func (t *tool) confirm(ctx context.Context) error {
+	if !t.asks {
+		return no("not confirmed: nothing was done; -yes confirms it")
+	}
+	_, _ = fmt.Fprint(t.err, `Type "yes" to go on: `)
+	said := make(chan string, 1)
+	go func() {
+		l, _ := bufio.NewReader(t.in).ReadString('\n')
+		said <- l
+	}()
+	select {
+	case l := <-said:
+		switch strings.TrimSpace(l) {
+		case "yes":
+			return nil
+		case l: // not even a line: there was nobody
+			_, _ = fmt.Fprintln(t.err)
+			return no("not confirmed: nothing was done; -yes confirms it")
+		}
+		return no("not confirmed: nothing was done")
+	case <-ctx.Done():
+		_, _ = fmt.Fprintln(t.err)
+		return no("interrupted: nothing was done")
+	}
+}
+
+// withClient lends a client on the store.
+func withClient(s persist.Store, cfg samekey.Config, f func(*samekey.Client) error) error {
+	cfg.Store = s
+	c, err := samekey.New(cfg)
+	if err != nil {
+		return bad("%w", err)
+	}
+	return errors.Join(f(c), c.Close())
+}
+
+// open refuses what has an outcome.
+func open(r *persist.Record, done string) error {
+	if s := r.State(); s != persist.Pending && s != persist.Conflicted {
+		return no("%s cannot be %s: it is %s already", name(r.Ref), done, s)
+	}
+	return nil
+}
+
+// named is how the results call an operation.
+func named(r *persist.Record) string { return clean(hide(name(r.Ref), r.Key)) }
+
+// maySent: the server may have acted on it, so that a new key for the same command may be a second effect.
+func maySent(r *persist.Record) bool {
+	return r.State() != persist.Rejected && (r.Progress.Attempts > 0 || r.Tombstone())
+}
+
+// forgetting says what is given away; "" if nothing is.
+func forgetting(t *tool, r *persist.Record) string {
+	switch s := r.State(); {
+	case !maySent(r):
+		return ""
+	case s == persist.Succeeded:
+		return fmt.Sprintf("%s has happened (%s). Forgetting it makes its name new: the same command again goes out under a new key, "+
+			"and is a second effect.", named(r), lastWord(r, t.now()))
+	default:
+		return fmt.Sprintf("%s may have been sent, and the server may have acted on it (%s). Forgetting it throws its key %s away: the same "+
+			"command again goes out under a new key, which the server takes for a new command. Ask the server first; abandon ends "+
+			"the operation and keeps its name.", named(r), lastWord(r, t.now()), clean(short(r.Key)))
+	}
+}
+
+func rekeying(t *tool, r *persist.Record) string {
+	if !maySent(r) {
+		return ""
+	}
+	return fmt.Sprintf("%s may have been sent, and the server may have acted on it (%s). The server takes the new key for a new command: if "+
+		"the old one happened, that is a second effect. Ask the server first.", named(r), lastWord(r, t.now()))
+}

@@ -1,0 +1,260 @@
+package sqlstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// races bounds how often a call starts over because others changed the operation between its statements.
+const races = 100
+
+var errRaces = errors.New("others change this operation all the time")
+
+// Begin is one INSERT where the Ref is new. After an error it withdraws what may have been written; Maybe is false if
+// it could, or if nothing can have been.
+func (s *Store) Begin(ctx context.Context, rec persist.Record) (persist.Entry, error) {
+	if rec.Answer != nil {
+		return persist.Entry{}, s.fail("Begin", rec.Ref, false, errors.New("record has an answer already"))
+	}
+	if err := s.enter(ctx, "Begin", rec.Ref); err != nil {
+		return persist.Entry{}, err
+	}
+	defer s.leave()
+	b := begin{s: s, rec: rec, hash: hashOf(rec.Ref), ins: s.turn(), take: s.turn()}
+	b.args = append(inserted(b.hash, &rec, b.ins), s.o.Lease.Nanoseconds())
+	lost, err := s.do(ctx, true, func(c *sql.Conn, lost bool) (err error) {
+		b.start = time.Now()
+		return b.try(ctx, c, lost)
+	})
+	if err != nil {
+		return persist.Entry{}, s.fail("Begin", rec.Ref, lost && !b.withdraw(ctx), err)
+	}
+	if b.entry.Claim.Token != 0 {
+		s.note(b.hash, int64(b.entry.Claim.Token), b.start)
+	}
+	return b.entry, nil
+}
+
+// begin is one call of Begin. ins and take name its own INSERT and take-over, so that a later try knows them.
+type begin struct {
+	s         *Store
+	rec       persist.Record
+	hash      []byte
+	ins, take []byte
+	args      []any
+	start     time.Time
+	entry     persist.Entry
+}
+
+func (b *begin) try(ctx context.Context, c *sql.Conn, lost bool) error {
+	for range races {
+		if done, err := b.round(ctx, c, lost); done || err != nil {
+			return err
+		}
+	}
+	return errRaces
+}
+
+func (b *begin) round(ctx context.Context, c *sql.Conn, lost bool) (done bool, err error) {
+	s := b.s
+	var owner []byte
+	var token, slow int64
+	err = s.rows(ctx, c, s.q.begin, b.args, func(rows *sql.Rows) error { return rows.Scan(&owner, &token, &slow) })
+	if err != nil {
+		return false, err
+	}
+	isNew, by := false, b.take
+	if bytes.Equal(owner, b.ins) { // MariaDB tells of the row that was there before, the others of none
+		if !lost && slow == 0 {
+			b.entry = persist.Entry{Record: b.rec, Claim: persist.Claim{Ref: b.rec.Ref, Token: uint64(token)}, New: true}
+			return true, nil
+		}
+		// While the INSERT waited for a removal, the one who removed may have had a higher token: take the claim anew.
+		isNew = true
+	} else if lost {
+		was, err := s.one(ctx, c, s.q.get, b.hash)
+		if err != nil {
+			return false, err
+		}
+		isNew = was != nil && bytes.Equal(was.owner, b.ins) // the try whose answer was lost has worked
+	}
+	if isNew {
+		by = b.ins
+	}
+	r, err := s.take(ctx, c, s.q.takePending, b.hash, by)
+	if err != nil {
+		return false, err
+	}
+	if r != nil {
+		b.entry = r.entry()
+		b.entry.New = isNew
+		return true, nil
+	}
+	r, err = s.one(ctx, c, s.q.get, b.hash)
+	switch {
+	case err != nil:
+		return false, err
+	case r == nil: // it left meanwhile
+		return false, nil
+	case r.gone():
+		_, err = s.exec(ctx, c, s.q.reset, b.hash)
+		return false, err
+	case r.state == 0 && !r.busy(): // it was freed meanwhile
+		return false, nil
+	}
+	b.entry = persist.Entry{Record: r.view()}
+	return true, nil
+}
+
+// take claims under the name by, whether for the first time or once more; nil if another holds the operation, or the
+// statement's condition is not met.
+func (s *Store) take(ctx context.Context, c querier, query string, hash, by []byte) (*row, error) {
+	args := []any{s.o.Lease.Nanoseconds(), by, hash, by}
+	if s.d.returning {
+		return s.one(ctx, c, query, args...)
+	}
+	if n, err := s.exec(ctx, c, query, args...); err != nil || n == 0 {
+		return nil, err
+	}
+	return s.one(ctx, c, s.q.owned, hash, by)
+}
+
+// withdraw takes back an INSERT whose fate is unknown, even if ctx has ended; false if it found none: it may be under
+// way still.
+func (b *begin) withdraw(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveFor)
+	defer cancel()
+	gone := false
+	_, err := b.s.do(ctx, true, func(c *sql.Conn, _ bool) error {
+		n, err := b.s.exec(ctx, c, b.s.q.withdraw, b.hash, b.ins)
+		gone = gone || n > 0
+		return err
+	})
+	return err == nil && gone
+}
+
+// Claim takes one operation, as persist.Store says.
+func (s *Store) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, error) {
+	if err := s.enter(ctx, "Claim", ref); err != nil {
+		return persist.Entry{}, err
+	}
+	defer s.leave()
+	hash, by := hashOf(ref), s.turn()
+	var got *row
+	var start time.Time
+	_, err := s.do(ctx, true, func(c *sql.Conn, _ bool) (err error) {
+		for range races {
+			start = time.Now()
+			if got, err = s.take(ctx, c, s.q.takeWhole, hash, by); got != nil || err != nil {
+				return err
+			}
+			r, err := s.one(ctx, c, s.q.get, hash)
+			switch {
+			case err != nil:
+				return err
+			case r != nil && r.busy():
+				return persist.ErrBusy
+			case r == nil || r.bare():
+				return persist.ErrNotFound
+			}
+		}
+		return errRaces
+	})
+	if err != nil {
+		return persist.Entry{}, s.fail("Claim", ref, false, err) // a claim that nobody knows of lapses
+	}
+	s.note(hash, got.token, start)
+	return got.entry(), nil
+}
+
+// ClaimDue takes what is due, as persist.Store says. Rows that another is taking at the moment are left to it.
+func (s *Store) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) {
+	if err := s.enter(ctx, "ClaimDue", persist.Ref{}); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if n <= 0 {
+		return nil, nil
+	}
+	by := s.turn()
+	var got []*row
+	var start time.Time
+	_, err := s.do(ctx, true, func(c *sql.Conn, _ bool) (err error) {
+		start = time.Now()
+		if !s.d.returning {
+			got, err = s.lockDue(ctx, c, n, by)
+			return err
+		}
+		got = nil
+		args := []any{n, s.o.Lease.Nanoseconds(), by}
+		if !s.d.skip {
+			args = []any{s.o.Lease.Nanoseconds(), by, n}
+		}
+		return s.rows(ctx, c, s.q.takeDue, args, func(rows *sql.Rows) error {
+			r, err := scanRow(rows)
+			got = append(got, r)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, s.fail("ClaimDue", persist.Ref{}, false, err)
+	}
+	slices.SortFunc(got, older)
+	entries := make([]persist.Entry, len(got))
+	for i, r := range got {
+		s.note(r.hash, r.token, start)
+		entries[i] = r.entry()
+	}
+	return entries, nil
+}
+
+// lockDue is for a database whose UPDATE returns no rows.
+func (s *Store) lockDue(ctx context.Context, c *sql.Conn, n int, by []byte) (got []*row, err error) {
+	// Read committed: the locks on gaps that the default takes would hold up every Begin.
+	tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = tx.Rollback()
+		}
+	}()
+	var hashes [][]byte
+	err = s.rows(ctx, tx, s.q.lockDue, []any{n}, func(rows *sql.Rows) error {
+		var h []byte
+		err := rows.Scan(&h)
+		hashes = append(hashes, h)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range hashes {
+		if _, err = s.exec(ctx, tx, s.q.takeDue, s.o.Lease.Nanoseconds(), by, h); err != nil {
+			return nil, err
+		}
+		r, err := s.one(ctx, tx, s.q.owned, h, by)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
+			got = append(got, r)
+		}
+	}
+	return got, tx.Commit()
+}
+
+func older(a, b *row) int {
+	if c := cmp.Compare(a.created, b.created); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.seq, b.seq)
+}

@@ -1,0 +1,109 @@
+package sqlstore
+
+import "strings"
+
+// Dialect says which database it is.
+type Dialect uint8
+
+// The databases that are known.
+const (
+	PostgreSQL Dialect = iota + 1 // 12 and later
+	MariaDB                       // 10.6 and later
+	SQLite                        // 3.38 and later, several processes on one host, never on a network file system
+)
+
+func (d Dialect) String() string {
+	if p := dialects[d]; p != nil {
+		return p.name
+	}
+	return "unknown dialect"
+}
+
+// dialect is what one database does its own way. SQL texts are templates: see Options.expand.
+type dialect struct {
+	name     string
+	dir      string // of its migrations
+	numbered bool   // parameters are $1, $2, not ?
+
+	now      string // the clock: nanoseconds since 1970
+	token    string // a token above all before it
+	conflict string // end of an INSERT that leaves a known ref alone
+	slow     string // 1 if a statement has run so long that others may have had a claim meanwhile
+
+	returning bool // UPDATE can return rows
+	skip      bool // FOR UPDATE SKIP LOCKED
+	unnest    bool // a removal of many takes two arrays
+	timeout   bool // SET STATEMENT max_statement_time
+	oneWriter bool // writers queue within the process
+
+	perConn  string // makes a connection fit for use
+	notify   string // wakes listeners at commit
+	readOnly string // 1 if the server takes no writes
+	probe    string // fails if the database takes no writes
+	undo     string // what probe did
+	volatile string // what keeps a commit from being durable, empty if nothing does
+	exists   string // 1 if there is a table of versions, else 0
+	version  string
+	isIt     func(version string) bool
+	lock     string // one migration at a time
+	unlock   string
+	txDDL    bool // a migration is one transaction
+	begin    string
+}
+
+var dialects = map[Dialect]*dialect{
+	PostgreSQL: {
+		name: "PostgreSQL", dir: "postgresql", numbered: true,
+		now:      `(SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000)`,
+		token:    `nextval('{token}')`,
+		conflict: `ON CONFLICT (ref_hash) DO NOTHING`,
+		slow:     `CASE WHEN clock_timestamp() > statement_timestamp() + interval '5 ms' THEN 1 ELSE 0 END`,
+
+		returning: true, skip: true, unnest: true,
+		notify:   `SELECT pg_notify('{channel}', '')`,
+		readOnly: `SELECT CASE WHEN pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN 1 ELSE 0 END`,
+		volatile: `SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'synchronous_commit is off' ` +
+			`WHEN current_setting('fsync') = 'off' THEN 'fsync is off' ELSE '' END`,
+		exists:  `SELECT count(*) FROM pg_class WHERE oid = to_regclass('{schema}')`,
+		version: `SELECT version()`,
+		isIt:    func(v string) bool { return strings.HasPrefix(v, "PostgreSQL") },
+		lock:    `SELECT pg_advisory_xact_lock(7311992034)`, txDDL: true, begin: `BEGIN`,
+	},
+	MariaDB: {
+		name: "MariaDB", dir: "mariadb",
+		now:      `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) * 1000)`,
+		token:    `NEXTVAL({token})`,
+		conflict: `ON DUPLICATE KEY UPDATE token = token`,
+		slow:     `CASE WHEN SYSDATE(6) > NOW(6) + INTERVAL 5000 MICROSECOND THEN 1 ELSE 0 END`,
+
+		skip: true, timeout: true,
+		readOnly: `SELECT @@global.read_only`,
+		volatile: `SELECT CASE WHEN @@global.innodb_flush_log_at_trx_commit <> 1 THEN 'innodb_flush_log_at_trx_commit is not 1' ` +
+			`WHEN @@global.log_bin = 1 AND @@global.sync_binlog <> 1 THEN 'sync_binlog is not 1' ELSE '' END`,
+		exists: `SELECT count(*) FROM information_schema.tables ` +
+			`WHERE table_schema = COALESCE(NULLIF('{database}', ''), DATABASE()) AND table_name = '{prefix}schema'`,
+		version: `SELECT VERSION()`,
+		isIt:    func(v string) bool { return strings.Contains(v, "MariaDB") },
+		lock:    `SELECT GET_LOCK('samekey migration', 60)`, unlock: `SELECT RELEASE_LOCK('samekey migration')`,
+	},
+	SQLite: {
+		name: "SQLite", dir: "sqlite",
+		// The fraction has three digits. Processes on one host have one clock.
+		now:      `(CAST(strftime('%s', 'now') AS INTEGER) * 1000000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000000)`,
+		token:    `(SELECT next FROM {token})`,
+		conflict: `ON CONFLICT (ref_hash) DO NOTHING`,
+		slow:     `0`,
+
+		returning: true, oneWriter: true,
+		// In WAL mode a commit waits for the disk only if synchronous is FULL. A busy database is tried again by the
+		// store, which listens to the context.
+		perConn:  `PRAGMA busy_timeout = 20; PRAGMA synchronous = FULL`,
+		probe:    `BEGIN IMMEDIATE`,
+		undo:     `ROLLBACK`,
+		volatile: `SELECT CASE WHEN journal_mode IN ('wal', 'delete', 'truncate', 'persist') THEN '' ELSE 'journal_mode is ' || journal_mode END FROM pragma_journal_mode`,
+		exists:   `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '{schema}'`,
+		version:  `SELECT 'SQLite ' || sqlite_version()`,
+		isIt:     func(v string) bool { return strings.HasPrefix(v, "SQLite") },
+		txDDL:    true, begin: `BEGIN IMMEDIATE`,
+	},
+}

@@ -1,0 +1,19 @@
+// Package sqlstore keeps operations in PostgreSQL, MariaDB or SQLite, for fleets that share their work and for programs
+// whose disk does not outlive them. It imports no driver: the caller opens the *sql.DB.
+//
+//	db, err := sql.Open("pgx", dsn)
+//	err = sqlstore.Migrate(ctx, db, sqlstore.Options{Dialect: sqlstore.PostgreSQL}) // once, by whoever may create tables
+//	store, err := sqlstore.Open(ctx, db, sqlstore.Options{Dialect: sqlstore.PostgreSQL})
+//
+// Every change, a lazy settle too, is committed when its method returns, and seen by every store on the same tables.
+// Settles that take an operation out of the store share statements with others that arrive meanwhile.
+//
+// A claim is a lease, by the clock of the database: it ends Options.Lease after Begin, Claim, ClaimDue or the latest
+// Mark, and nothing renews it in the background, since whoever sends marks each attempt first. Past its lease an owner
+// changes nothing, whether or not another has taken the operation.
+//
+// Lost connections, deadlocks and serialisation failures are retried for a moment, within the context: each statement
+// finds out by itself whether it has happened before. Where that stays unknown, persist.Error.Maybe says so.
+//
+// Enqueue records an operation in a transaction of the caller's: with the rows it belongs to, or not at all.
+package sqlstore

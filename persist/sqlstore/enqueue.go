@@ -1,0 +1,66 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// Execer is what Enqueue needs of a transaction: *sql.Tx has it, and for those of other drivers an adapter is short.
+// Its Result must know the rows affected.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Enqueue records rec, pending and claimed by nobody, in a transaction of the caller's on the store's database: after
+// the commit recovery sends it, after a rollback nothing is left. rec comes from the client's Capture; its Progress
+// must have no attempts. In PostgreSQL the commit wakes who waits on Wake.
+//
+// A Ref that is known already, from this transaction too, is a *KnownError. Other errors are *persist.Error around
+// that of tx, which is the caller's to roll back. An Enqueue waits for other transactions that enqueue the same Ref.
+func (s *Store) Enqueue(ctx context.Context, tx Execer, rec persist.Record) error {
+	switch {
+	case rec.Answer != nil:
+		return s.fail("Enqueue", rec.Ref, false, errors.New("record has an answer already"))
+	case rec.Progress.Attempts != 0:
+		return s.fail("Enqueue", rec.Ref, false, errors.New("record has attempts already"))
+	}
+	if err := s.enter(ctx, "Enqueue", rec.Ref); err != nil {
+		return err
+	}
+	defer s.leave()
+	hash := hashOf(rec.Ref)
+	args := inserted(hash, &rec, s.turn())
+	for range 2 {
+		n, err := affected(tx.ExecContext(ctx, s.q.enqueue, args...))
+		if err != nil {
+			return s.fail("Enqueue", rec.Ref, false, err)
+		}
+		if n > 0 {
+			if s.q.notify != "" {
+				_, err = tx.ExecContext(ctx, s.q.notify)
+			}
+			if err != nil {
+				return s.fail("Enqueue", rec.Ref, false, err)
+			}
+			return nil
+		}
+		// The Ref is known, unless the sweep has only not come by.
+		if n, err = affected(tx.ExecContext(ctx, s.q.reset, hash)); err != nil {
+			return s.fail("Enqueue", rec.Ref, false, err)
+		}
+		if n == 0 {
+			break
+		}
+	}
+	return &KnownError{Ref: rec.Ref}
+}
+
+func affected(res sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}

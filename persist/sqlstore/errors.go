@@ -1,0 +1,88 @@
+package sqlstore
+
+import (
+	"fmt"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// ConnectError says that Open or Migrate did not reach the database.
+type ConnectError struct {
+	Dialect Dialect
+	Err     error
+}
+
+func (e *ConnectError) Error() string {
+	return fmt.Sprintf("sqlstore: cannot reach the %v database, check the DSN, that the server runs, and that this user may log in: %v", e.Dialect, e.Err)
+}
+func (e *ConnectError) Unwrap() error { return e.Err }
+
+// DialectError says that the database is not what Options.Dialect calls it, or is too old.
+type DialectError struct {
+	Dialect Dialect
+	Version string // what the database says of itself, empty if it does not know the question
+	Err     error
+}
+
+func (e *DialectError) Error() string {
+	s := e.Version
+	if e.Err != nil {
+		s = e.Err.Error()
+	}
+	return fmt.Sprintf("sqlstore: Options.Dialect is %v, the database is another: %s", e.Dialect, s)
+}
+func (e *DialectError) Unwrap() error { return e.Err }
+
+// SchemaError says that the tables are missing (Have 0), or those of an older or a newer version. Nothing was changed.
+type SchemaError struct {
+	Table      string
+	Have, Want int
+	Err        error // why the version could not be read; nil if it was
+}
+
+func (e *SchemaError) Error() string {
+	switch {
+	case e.Have == 0:
+		s := fmt.Sprintf("sqlstore: there is no table %s: run sqlstore.Migrate, or apply sqlstore.Migrations, and check Options.Schema and Prefix", e.Table)
+		if e.Err != nil {
+			s += ": " + e.Err.Error()
+		}
+		return s
+	case e.Have < e.Want:
+		return fmt.Sprintf("sqlstore: %s has schema version %d, this build wants %d: run sqlstore.Migrate, or apply sqlstore.Migrations after %d", e.Table, e.Have, e.Want, e.Have)
+	}
+	return fmt.Sprintf("sqlstore: %s has schema version %d, this build knows up to %d: upgrade samekey's sqlstore", e.Table, e.Have, e.Want)
+}
+func (e *SchemaError) Unwrap() error { return e.Err }
+
+// ReadOnlyError says that the database takes no writes.
+type ReadOnlyError struct {
+	Dialect Dialect
+	Err     error // nil where the server says so itself
+}
+
+func (e *ReadOnlyError) Error() string {
+	s := fmt.Sprintf("sqlstore: the %v database takes no writes: connect to the primary, not to a replica, as a user who may write", e.Dialect)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+func (e *ReadOnlyError) Unwrap() error { return e.Err }
+
+// VolatileError says that the database may lose what it has committed.
+type VolatileError struct {
+	Dialect Dialect
+	Setting string // what is wrong with it
+}
+
+func (e *VolatileError) Error() string {
+	return fmt.Sprintf("sqlstore: %v may lose what it has committed (%s): change that, or set Options.AllowVolatile and accept commands sent twice or forgotten after a crash", e.Dialect, e.Setting)
+}
+
+// KnownError says that Enqueue was given a Ref that is known already; the transaction holds nothing of it, and can go on.
+type KnownError struct{ Ref persist.Ref }
+
+func (e *KnownError) Error() string {
+	return fmt.Sprintf("sqlstore: operation %q is known already", e.Ref.ID)
+}

@@ -1,0 +1,219 @@
+package sqlstore
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// Store is a persist.Store and a persist.Leaser on the tables of one database. It is safe for concurrent use, and any
+// number of stores, in any number of processes, may share the tables.
+type Store struct {
+	db     *sql.DB
+	o      Options
+	d      *dialect
+	q      statements
+	writer chan struct{} // held by who writes, where the database takes one writer
+
+	me    [8]byte // of this store among all
+	turns atomic.Uint64
+
+	mu      sync.Mutex
+	closed  bool
+	calls   sync.WaitGroup
+	held    map[holding]time.Time
+	pruneAt int
+
+	removals   removals
+	background context.Context // ends with the store
+	stop       context.CancelFunc
+	tending    sync.WaitGroup
+}
+
+var (
+	_ persist.Store  = (*Store)(nil)
+	_ persist.Leaser = (*Store)(nil)
+)
+
+// Open checks that db is the database that o says, writable, durable, and with the tables of this version, and returns
+// a store on it. The store does not close db, nor must db be closed before it. Each call needs one connection of the
+// pool at a time.
+//
+// Errors: *ConnectError, *DialectError, *SchemaError, *ReadOnlyError, *VolatileError, or that of an invalid option.
+func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
+	o, err := o.filled()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{db: db, o: o, d: dialects[o.Dialect], q: o.statements(), held: map[holding]time.Time{}, pruneAt: 1024}
+	if s.d.oneWriter {
+		s.writer = make(chan struct{}, 1)
+	}
+	_, _ = rand.Read(s.me[:]) // never fails
+	c, err := dial(ctx, db, o)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close() //nolint:errcheck // it goes back to the pool
+	if err := s.check(ctx, c); err != nil {
+		return nil, err
+	}
+	s.background, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if o.SweepEvery > 0 {
+		s.tending.Go(func() { s.tend(s.background) })
+	}
+	return s, nil
+}
+
+// dial returns a connection to a database that is what o calls it.
+func dial(ctx context.Context, db *sql.DB, o Options) (*sql.Conn, error) {
+	d := dialects[o.Dialect]
+	c, err := db.Conn(ctx)
+	if err == nil {
+		if err = c.PingContext(ctx); err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	if err != nil {
+		return nil, &ConnectError{Dialect: o.Dialect, Err: err}
+	}
+	var version string
+	err = c.QueryRowContext(ctx, d.version).Scan(&version)
+	if err != nil || !d.isIt(version) {
+		_ = c.Close()
+		if fateOf(err) == unknown && err != nil {
+			return nil, &ConnectError{Dialect: o.Dialect, Err: err}
+		}
+		return nil, &DialectError{Dialect: o.Dialect, Version: version, Err: err}
+	}
+	if d.perConn != "" {
+		if _, err := c.ExecContext(ctx, d.perConn); err != nil {
+			return nil, &ConnectError{Dialect: o.Dialect, Err: errors.Join(err, c.Close())}
+		}
+	}
+	return c, nil
+}
+
+func (s *Store) check(ctx context.Context, c *sql.Conn) error {
+	if err := writable(ctx, c, s.o); err != nil {
+		return err
+	}
+	have, err := schemaVersion(ctx, c, s.o)
+	if want := len(Migrations(s.o)); have != want {
+		return &SchemaError{Table: s.o.table("operations"), Have: have, Want: want, Err: err}
+	}
+	if s.o.AllowVolatile {
+		return nil
+	}
+	var what string
+	if err := c.QueryRowContext(ctx, s.d.volatile).Scan(&what); err != nil {
+		return &ConnectError{Dialect: s.o.Dialect, Err: err}
+	}
+	if what != "" {
+		return &VolatileError{Dialect: s.o.Dialect, Setting: what}
+	}
+	return nil
+}
+
+func writable(ctx context.Context, c *sql.Conn, o Options) error {
+	d := dialects[o.Dialect]
+	if d.readOnly != "" {
+		var no int
+		if err := c.QueryRowContext(ctx, d.readOnly).Scan(&no); err != nil {
+			return &ConnectError{Dialect: o.Dialect, Err: err}
+		}
+		if no != 0 {
+			return &ReadOnlyError{Dialect: o.Dialect}
+		}
+	}
+	if d.probe == "" {
+		return nil
+	}
+	_, err := c.ExecContext(ctx, d.probe)
+	for busy := time.Now(); err != nil && fateOf(err) == again && ctx.Err() == nil && time.Since(busy) < o.RetryFor; {
+		_, err = c.ExecContext(ctx, d.probe) // it waits
+	}
+	if err == nil {
+		_, err = c.ExecContext(ctx, d.undo)
+	}
+	if err != nil && fateOf(err) == failed {
+		return &ReadOnlyError{Dialect: o.Dialect, Err: err}
+	}
+	if err != nil {
+		return &ConnectError{Dialect: o.Dialect, Err: err}
+	}
+	return nil
+}
+
+// Lease is how long a claim lasts without a Mark.
+func (s *Store) Lease() time.Duration { return s.o.Lease }
+
+// turn is a name for one call, unique among all stores.
+func (s *Store) turn() []byte {
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 16), s.me[:]...), s.turns.Add(1))
+}
+
+// Flush has nothing to write: every change is committed when its method returns.
+func (s *Store) Flush(ctx context.Context) error {
+	if err := s.enter(ctx, "Flush", persist.Ref{}); err != nil {
+		return err
+	}
+	s.leave()
+	return nil
+}
+
+// Close waits for calls under way, 10 seconds at most, and gives the claims back that are still held. It does not
+// close the database. If that cannot be reached, the claims lapse by themselves, and the first Close says so.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), closeFor)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		s.calls.Wait()
+		s.tending.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	held := s.held
+	s.held = map[holding]time.Time{}
+	s.mu.Unlock()
+	if len(held) == 0 {
+		return nil
+	}
+	_, err := s.do(ctx, true, func(c *sql.Conn, _ bool) error {
+		for h, until := range held {
+			if time.Since(until) > s.o.Lease { // long lapsed
+				continue
+			}
+			if _, err := s.exec(ctx, c, s.q.free, []byte(h.hash), h.token); err != nil {
+				return err
+			}
+			delete(held, h)
+		}
+		return nil
+	})
+	if err != nil {
+		return s.fail("Close", persist.Ref{}, false, fmt.Errorf("claims lapse in at most %v: %w", s.o.Lease, err))
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite"
+
+	"github.com/samekey/samekey/persist"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "worker" {
+		work()
+		return
+	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "24") // most of the time they wait for leases
+	_ = mysql.SetLogger(silent{})       // of connections that tests break
+	code := m.Run()
+	for _, h := range []*sharedServer{sharedPostgreSQL, sharedMariaDB} {
+		if h.end != nil {
+			h.end()
+		}
+	}
+	os.Exit(code)
+}
+
+type silent struct{}
+
+func (silent) Print(...any) {}
+
+func ping(ctx context.Context, driver, dsn string) error {
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return db.PingContext(ctx)
+}
+
+// wire is the connections of one pool, which can be cut, and forbidden.
+type wire struct {
+	mu    sync.Mutex
+	dead  bool
+	conns map[net.Conn]bool
+	// answer, if set, is asked before bytes from the server are handed over; false loses them and the connection.
+	answer func() bool
+}
+
+type wired struct {
+	net.Conn
+	w *wire
+}
+
+func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead {
+		return nil, errors.New("the network is down")
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err == nil {
+		if w.conns == nil {
+			w.conns = map[net.Conn]bool{}
+		}
+		w.conns[c] = true
+		c = wired{c, w}
+	}
+	return c, err
+}
+
+func (c wired) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.w.mu.Lock()
+	answer := c.w.answer
+	c.w.mu.Unlock()
+	if answer != nil && n > 0 && !answer() {
+		_ = c.Conn.Close()
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c wired) Close() error {
+	c.w.mu.Lock()
+	delete(c.w.conns, c.Conn)
+	c.w.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// cut ends all connections; for ever keeps new ones from being made.
+func (w *wire) cut(forEver bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead = w.dead || forEver
+	for c := range w.conns {
+		_ = c.Close()
+	}
+	clear(w.conns)
+}
+
+func (w *wire) listen(answer func() bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answer = answer
+}
+
+// database is one that tests of all dialects can open.
+type database struct {
+	dialect Dialect
+	open    func(w *wire) (*sql.DB, error)
+	prefix  string
+}
+
+var prefixes atomic.Int64
+
+// fresh returns where there are no tables yet.
+func fresh(t testing.TB, d Dialect) database {
+	t.Helper()
+	p := database{dialect: d, prefix: fmt.Sprintf("t%d_", prefixes.Add(1))}
+	switch d {
+	case PostgreSQL:
+		p.open = openPostgreSQL(sharedPostgreSQL.get(t), "postgres")
+	case MariaDB:
+		p.open = openMariaDB(t, sharedMariaDB.get(t))
+	case SQLite:
+		p.open = openSQLite(filepath.Join(t.TempDir(), "samekey.db"))
+	}
+	return p
+}
+
+func openPostgreSQL(s *server, name string) func(w *wire) (*sql.DB, error) {
+	return func(w *wire) (*sql.DB, error) {
+		cfg, err := pgx.ParseConfig(s.postgresDSN(name))
+		if err != nil {
+			return nil, err
+		}
+		cfg.DialFunc = w.dial
+		return stdlib.OpenDB(*cfg), nil
+	}
+}
+
+func openMariaDB(t testing.TB, s *server) func(w *wire) (*sql.DB, error) {
+	db, err := sql.Open("mysql", s.mariaDSN(""))
+	require.NoError(t, err)
+	_, err = db.Exec("CREATE DATABASE IF NOT EXISTS samekey")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return func(w *wire) (*sql.DB, error) {
+		cfg, err := mysql.ParseDSN(s.mariaDSN("samekey"))
+		if err != nil {
+			return nil, err
+		}
+		cfg.DialFunc = w.dial
+		cfg.InterpolateParams = true
+		c, err := mysql.NewConnector(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return sql.OpenDB(c), nil
+	}
+}
+
+func openSQLite(path string) func(w *wire) (*sql.DB, error) {
+	return func(*wire) (*sql.DB, error) { return sql.Open("sqlite", "file:"+path) }
+}
+
+func (p database) options() Options {
+	return Options{Dialect: p.dialect, Prefix: p.prefix, Lease: time.Second, SweepEvery: 200 * time.Millisecond}
+}
+
+func (p database) db(t testing.TB) *sql.DB {
+	t.Helper()
+	db, err := p.open(&wire{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func (p database) migrated(t testing.TB) database {
+	t.Helper()
+	require.NoError(t, Migrate(context.Background(), p.db(t), p.options()))
+	return p
+}
+
+// own is a store with its pool.
+type own struct {
+	*Store
+	pool *sql.DB
+	wire *wire
+}
+
+func (o *own) Close() error { return errors.Join(o.Store.Close(), o.pool.Close()) }
+
+func (p database) store(change func(*Options)) (*own, error) {
+	w := &wire{}
+	db, err := p.open(w)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(16)
+	db.SetMaxIdleConns(16)
+	o := p.options()
+	if change != nil {
+		change(&o)
+	}
+	s, err := Open(context.Background(), db, o)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &own{s, db, w}, nil
+}
+
+func (p database) opened(t testing.TB, change func(*Options)) *own {
+	t.Helper()
+	s, err := p.store(change)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// crash ends a store as the death of its process would.
+func crash(s *own) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.wire.cut(true)
+	s.tending.Wait()
+	_ = s.pool.Close()
+}
+
+func each(t *testing.T, test func(t *testing.T, d Dialect)) {
+	for _, d := range []Dialect{PostgreSQL, MariaDB, SQLite} {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, d)
+		})
+	}
+}
+
+func op(id string) persist.Record {
+	return persist.Record{
+		Ref: persist.Ref{Scope: "tenant", ID: id}, Created: time.Now(), Key: "key-" + id, Method: "POST", Target: "https://bank.test/v1/payments",
+		Header: map[string][]string{"Content-Type": {"application/json"}, "Idempotency-Key": {"key-" + id}},
+		Body:   []byte(`{"amount":100,"currency":"EUR"}`), Progress: persist.Progress{Attempts: 1},
+	}
+}

@@ -1,0 +1,166 @@
+package sqlstore
+
+import (
+	"strconv"
+	"strings"
+)
+
+// columns of a record, in the order of row.fields; the clock comes last.
+const columns = `ref_hash, seq, scope, id, named, created, op_key, method, target, header, omitted, body, fingerprint, ` +
+	`key_life, attempts, first_sent, seen, not_before, parked, poll_url, last_status, last_error, ` +
+	`state, status, answer_header, answer_body, truncated, reason, keep_body, keep_name, owed, ` +
+	`owner, token, held_until, {now}`
+
+const (
+	isFree = `held_until <= {now}`
+	isMine = `ref_hash = ? AND token = ? AND held_until > {now}`
+	isDue  = `due_order IS NOT NULL AND ` + isFree + ` AND (state <> 0 OR not_before <= {now})`
+	// A settled operation past both times is not there, one past the first is a name.
+	isGone  = `state <> 0 AND owed = 0 AND ` + isFree + ` AND keep_body <= {now} AND keep_name <= {now}`
+	isWhole = `(state = 0 OR owed = 1 OR keep_body > {now})`
+	// A name has no request; what is left of the answer is state and reason.
+	bare = `op_key = {none}, method = {none}, target = {none}, header = NULL, omitted = NULL, body = NULL, ` +
+		`key_life = 0, attempts = 0, first_sent = {never}, seen = {never}, not_before = {never}, parked = 0, ` +
+		`poll_url = {none}, last_status = 0, last_error = {none}, ` +
+		`status = 0, answer_header = NULL, answer_body = NULL, truncated = 0, keep_body = {never}`
+
+	insert = `INSERT INTO {operations} (ref_hash, scope, id, named, created, op_key, method, target, header, omitted, body, ` +
+		`fingerprint, key_life, attempts, first_sent, seen, not_before, parked, poll_url, last_status, last_error, ` +
+		`due_order, owner, token, held_until) VALUES ` +
+		`(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {next}, `
+	take = `UPDATE {operations} SET token = {next}, held_until = {now} + ?, owner = ? WHERE ref_hash = ? AND (` + isFree + ` OR owner = ?) AND `
+)
+
+// statements are the texts for one dialect and one set of tables.
+type statements struct {
+	begin, enqueue, reset, withdraw         string
+	takePending, takeWhole                  string
+	takeDue, lockDue, anyDue                string
+	mark, replace, settle, settleName, free string
+	remove                                  string // of many, with two arrays
+	removeHead, removeOne                   string // of many, as a list
+	forget, get, owned, ended               string
+	sweepGone, sweepBare                    string
+	notify                                  string
+}
+
+func (o Options) statements() statements {
+	d := dialects[o.Dialect]
+	returning, conflict := ` RETURNING `+columns, d.conflict
+	if !d.returning {
+		returning = ``
+	}
+	limited := func(where, order string) string { // a derived table, since MariaDB knows no LIMIT below IN
+		return `ref_hash IN (SELECT h FROM (SELECT ref_hash AS h FROM {operations} WHERE ` + where + ` ORDER BY ` + order + ` LIMIT ?) d)`
+	}
+	const clearAnswer = `state = 0, status = 0, answer_header = NULL, answer_body = NULL, truncated = 0, reason = {none}, ` +
+		`keep_body = {never}, keep_name = {never}, owed = 0, sweep_at = NULL`
+	s := statements{
+		begin:    insert + `{now} + ?) ` + conflict + ` RETURNING owner, token, ` + d.slow,
+		enqueue:  insert + `0) ` + conflict,
+		reset:    `DELETE FROM {operations} WHERE ref_hash = ? AND ` + isGone,
+		withdraw: `DELETE FROM {operations} WHERE ref_hash = ? AND owner = ? AND state = 0`,
+
+		takePending: take + `state = 0` + returning,
+		takeWhole:   take + isWhole + returning,
+		anyDue:      `SELECT 1 FROM {operations} WHERE ` + isDue + ` LIMIT 1`,
+
+		mark: `UPDATE {operations} SET due_order = CASE WHEN owed = 1 OR (state = 0 AND ? = 0) THEN created END, ` +
+			`attempts = ?, first_sent = ?, seen = ?, not_before = ?, parked = ?, poll_url = ?, last_status = ?, ` +
+			`last_error = ?, held_until = {now} + ? WHERE ` + isMine,
+		replace: `UPDATE {operations} SET named = ?, created = ?, op_key = ?, method = ?, target = ?, header = ?, omitted = ?, ` +
+			`body = ?, fingerprint = ?, key_life = ?, attempts = ?, first_sent = ?, seen = ?, not_before = ?, parked = ?, ` +
+			`poll_url = ?, last_status = ?, last_error = ?, due_order = ?, held_until = {now} + ?, ` + clearAnswer + ` WHERE ` + isMine,
+		settle: `UPDATE {operations} SET state = ?, status = ?, answer_header = ?, answer_body = ?, truncated = ?, reason = ?, ` +
+			`keep_body = ?, keep_name = ?, owed = ?, due_order = CASE WHEN ? = 1 THEN created END, sweep_at = ?, ` +
+			`held_until = 0 WHERE ` + isMine,
+		settleName: `UPDATE {operations} SET state = ?, reason = ?, keep_name = ?, owed = 0, due_order = NULL, sweep_at = ?, ` +
+			`held_until = 0, ` + bare + ` WHERE ` + isMine,
+		free: `UPDATE {operations} SET held_until = 0 WHERE ` + isMine,
+
+		remove: `DELETE FROM {operations} o USING unnest(?::text::bytea[], ?::text::bigint[]) AS v (h, t) ` +
+			`WHERE ref_hash = v.h AND token = v.t AND held_until > {now} RETURNING ref_hash`,
+		removeHead: `DELETE FROM {operations} WHERE held_until > {now} AND (`,
+		removeOne:  `(ref_hash = ? AND token = ?)`,
+
+		forget: `DELETE FROM {operations} WHERE ref_hash = ? AND ` + isFree + ` RETURNING CASE WHEN state <> 0 AND owed = 0 ` +
+			`AND keep_body <= {now} AND keep_name <= {now} THEN 1 ELSE 0 END`,
+		get:   `SELECT ` + columns + ` FROM {operations} WHERE ref_hash = ?`,
+		owned: `SELECT ` + columns + ` FROM {operations} WHERE ref_hash = ? AND owner = ?`,
+		ended: `SELECT token, held_until FROM {operations} WHERE ref_hash = ?`,
+
+		sweepGone: `DELETE FROM {operations} WHERE ` + limited(`sweep_at <= {now} AND `+isGone, `sweep_at`) + ` AND ` + isGone,
+		sweepBare: `UPDATE {operations} SET sweep_at = keep_name, ` + bare + ` WHERE ` +
+			limited(`sweep_at <= {now} AND keep_name > {now} AND `+isFree, `sweep_at`) +
+			` AND state <> 0 AND owed = 0 AND keep_body <= {now} AND ` + isFree,
+		notify: d.notify,
+	}
+	choose := `SELECT ref_hash AS h FROM {operations} WHERE ` + isDue + ` ORDER BY due_order, seq LIMIT ?`
+	if d.skip {
+		choose += ` FOR UPDATE SKIP LOCKED`
+	}
+	const give = `SET token = {next}, held_until = {now} + ?, owner = ? WHERE `
+	switch {
+	case !d.returning: // in a transaction: lockDue, then takeDue for each
+		s.lockDue = choose
+		s.takeDue = `UPDATE {operations} ` + give + `ref_hash = ?`
+	case d.skip:
+		s.takeDue = `WITH due AS MATERIALIZED (` + choose + `) UPDATE {operations} ` + give + `ref_hash IN (SELECT h FROM due)` + returning
+	default:
+		s.takeDue = `UPDATE {operations} ` + give + `ref_hash IN (` + choose + `)` + returning
+	}
+	for _, text := range []*string{
+		&s.begin, &s.enqueue, &s.reset, &s.withdraw, &s.takePending, &s.takeWhole, &s.takeDue, &s.lockDue, &s.anyDue,
+		&s.mark, &s.replace, &s.settle, &s.settleName, &s.free, &s.remove, &s.removeHead, &s.removeOne,
+		&s.forget, &s.get, &s.owned, &s.ended, &s.sweepGone, &s.sweepBare, &s.notify,
+	} {
+		*text = o.expand(*text)
+	}
+	return s
+}
+
+// expand fills in the names of tables and what the dialect says its own way.
+func (o Options) expand(text string) string {
+	d := dialects[o.Dialect]
+	none := `''`
+	if o.Dialect == SQLite {
+		none = `x''` // a text is no blob
+	}
+	text = strings.NewReplacer(`{now}`, d.now, `{next}`, d.token, `{none}`, none, `{never}`, `-9223372036854775808`).Replace(text)
+	text = strings.NewReplacer(
+		`{operations}`, o.table("operations"), `{schema}`, o.table("schema"), `{token}`, o.table("token"), `{channel}`, o.channel(),
+		`{database}`, o.Schema, `{prefix}`, o.Prefix,
+	).Replace(text)
+	if d.numbered {
+		text = numbered(text)
+	}
+	return text
+}
+
+// numbered turns ? into $1, $2 and so on; no text of ours has a ? in a literal.
+func numbered(text string) string {
+	var b strings.Builder
+	n := 0
+	for part := range strings.SplitSeq(text, "?") {
+		if n > 0 {
+			b.WriteString("$" + strconv.Itoa(n))
+		}
+		b.WriteString(part)
+		n++
+	}
+	return b.String()
+}
+
+func (o Options) table(name string) string {
+	if o.Schema != "" {
+		return o.Schema + "." + o.Prefix + name
+	}
+	return o.Prefix + name
+}
+
+func (o Options) channel() string {
+	if o.Schema != "" {
+		return o.Schema + "_" + o.Prefix + "wake"
+	}
+	return o.Prefix + "wake"
+}
