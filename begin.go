@@ -199,7 +199,8 @@ func (k *call) takeOver() *answer {
 	if k.cmd.body == nil {
 		return k.unknown(errKeyOnly)
 	}
-	if at, is := k.expired(0); is && !k.rec.Progress.FirstSent.IsZero() {
+	polls := k.rec.Progress.PollURL != "" // the key's end stops commands, not polls
+	if at, is := k.expired(0); is && !polls && !k.rec.Progress.FirstSent.IsZero() {
 		if k.plan.OnExpiry == NewKey && k.mode == modeDo && k.cmd.rec.Key != k.rec.Key {
 			return k.replace()
 		}
@@ -208,7 +209,7 @@ func (k *call) takeOver() *answer {
 	switch {
 	case k.rec.Progress.Parked && k.mode == modeDo:
 		return k.unknown(ErrParked)
-	case !k.plan.contract.repeatable() && k.prior:
+	case !k.plan.contract.repeatable() && k.prior && !polls:
 		return k.unknown(ErrNoKeyAtServer)
 	}
 	if k.plan.budget != nil {

@@ -217,7 +217,7 @@ func (c *core) run(ctx context.Context, cmd *command, deadline func() (time.Time
 		return known
 	}
 	k.attempts()
-	return k.settle()
+	return k.conclude()
 }
 
 // Close ends calls in flight (their operations stay pending), waits for their last word to the store, and flushes it. It

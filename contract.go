@@ -24,6 +24,14 @@ type Contract struct {
 	// StoresRejections: 400, 402 and 422 are kept under the key, so that one that follows an ambiguous attempt settles
 	// the operation. Off: such an answer leaves it unknown.
 	StoresRejections bool
+	// Echo is a response header that repeats the key. An answer of the API without it says that something on the way
+	// strips the key: the observer is warned, and the operation is not sent again. One with another key in it leaves the
+	// outcome unknown.
+	Echo string
+	// RetryHint is a response header in which the server says true or false to whether a repeat can help
+	// (Stripe-Should-Retry). It is followed within the policy's limits, and never for a 409.
+	RetryHint string
+	Poll      Poll // how an accepted command is awaited
 }
 
 // Forever as [Contract.Life] says that keys do not expire.
@@ -40,6 +48,10 @@ var DefaultContract = Contract{
 	Life:             24 * time.Hour,
 	StoresRejections: true,
 	Replayed:         Match{Header: "Idempotent-Replayed", Values: []string{"true"}},
+	Poll: Poll{
+		Processing: Match{Pointer: "/status", Values: []string{"processing"}},
+		Failed:     Match{Pointer: "/status", Values: []string{"failed"}},
+	},
 	Rules: []Rule{
 		{If: Match{Status: []int{http.StatusConflict}, Pointer: "/error", Values: []string{"IdempotencyKeyConflict"}}, Means: MeansMismatch},
 		{If: Match{Status: []int{http.StatusConflict}, Pointer: "/title", Values: []string{"A request is outstanding for this Idempotency-Key"}}, Means: MeansInProgress},
@@ -91,6 +103,9 @@ type contract struct {
 	pointer  *canonjson.Pointer // of BodyMember
 	rules    []rule
 	replayed *matcher
+	links    []place // of Poll
+
+	processing, failed matcher // never, where they are not given
 }
 
 type rule struct {
@@ -170,6 +185,29 @@ func (c Contract) compile(bad func(field, why string)) *contract {
 		}
 		k.rules = append(k.rules, cr)
 	}
+	if k.Poll.Links = c.Poll.Links; k.Poll.Links == nil {
+		k.Poll.Links = defaultLinks
+	}
+	for _, l := range k.Poll.Links {
+		p, err := newPlace(l)
+		if err != nil {
+			bad("Contract.Poll.Links", err.Error())
+		}
+		k.links = append(k.links, p)
+	}
+	k.processing = c.Poll.Processing.compile(func(why string) { bad("Contract.Poll.Processing", why) })
+	k.failed = c.Poll.Failed.compile(func(why string) { bad("Contract.Poll.Failed", why) })
+	switch {
+	case c.Poll.Interval < 0:
+		bad("Contract.Poll.Interval", "is negative")
+	case c.Poll.Interval == 0:
+		k.Poll.Interval = time.Second
+	}
+	for field, name := range map[string]string{"Echo": c.Echo, "RetryHint": c.RetryHint} {
+		if name != "" && !validToken(name) {
+			bad("Contract."+field, fmt.Sprintf("%q is no header name", name))
+		}
+	}
 	if !c.Replayed.zero() {
 		m := c.Replayed.compile(func(why string) { bad("Contract.Replayed", why) })
 		k.replayed = &m
@@ -198,7 +236,11 @@ func (m Match) compile(bad func(why string)) matcher {
 	return out
 }
 
+// match reports whether the answer meets a condition; one that says nothing is met by none.
 func (m *matcher) match(status int, h http.Header, body []byte) bool {
+	if m.zero() {
+		return false
+	}
 	if len(m.Status) > 0 && !slices.Contains(m.Status, status) {
 		return false
 	}

@@ -25,12 +25,14 @@ const (
 	StepHandler                       // a recovered answer is about to be handed over
 	StepRecovered                     // recovery is done with the operation
 	StepStoreError                    // the store failed: Event.Err
+	StepPolled                        // an accepted command was asked about
+	StepWarning                       // Event.Err is something that an operator should know, and the call goes on
 )
 
 var stepNames = [...]string{
 	StepBegin: "begin", StepBegun: "begun", StepAttempt: "attempt", StepConnected: "connected", StepHeaderWritten: "header written",
 	StepBodyWritten: "body written", StepFirstByte: "first byte", StepAttemptDone: "attempt done", StepWait: "wait",
-	StepOutcome: "outcome", StepSettled: "settled", StepHandler: "handler", StepRecovered: "recovered", StepStoreError: "store error",
+	StepPolled: "polled", StepWarning: "warning", StepOutcome: "outcome", StepSettled: "settled", StepHandler: "handler", StepRecovered: "recovered", StepStoreError: "store error",
 }
 
 func (s Step) String() string {
@@ -74,7 +76,7 @@ func LogTo(l *slog.Logger) Observer {
 		switch {
 		case e.Step == StepStoreError:
 			level = slog.LevelError
-		case e.Step == StepOutcome && e.Err != nil:
+		case e.Step == StepOutcome && e.Err != nil, e.Step == StepWarning:
 			level = slog.LevelWarn
 		case e.Step == StepOutcome && e.Source != Local, e.Step == StepRecovered:
 			level = slog.LevelInfo

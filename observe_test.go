@@ -37,6 +37,8 @@ const (
 	sHandler
 	sRecovered
 	sStoreError
+	sPolled
+	sWarning
 )
 
 // requireSteps compares, in a bubble, what rec was told. That a body is written is told by a goroutine of the
@@ -184,13 +186,13 @@ func TestObserverOfRecovery(t *testing.T) {
 
 func TestStepNames(t *testing.T) {
 	seen := map[string]bool{}
-	for s := sBegin; s <= sStoreError; s++ {
+	for s := sBegin; s <= sWarning; s++ {
 		require.NotEqual(t, "invalid", s.String())
 		require.False(t, seen[s.String()])
 		seen[s.String()] = true
 	}
 	require.Equal(t, "invalid", samekey.Step(0).String())
-	require.Equal(t, "invalid", (sStoreError + 1).String())
+	require.Equal(t, "invalid", (sWarning + 1).String())
 }
 
 // What may be found nowhere: not in a log, an error, an event, or what the store holds.

@@ -81,7 +81,7 @@ func (c *Client) Resume(ctx context.Context, ref Ref) (*http.Response, error) {
 		k.rec.Progress.Parked = false
 		if a = k.takeOver(); a == nil {
 			k.attempts()
-			a = k.settle()
+			a = k.conclude()
 		}
 	case e.State() == Abandoned:
 		a = k.failed(&ExpiredError{Call: k.call(), Expired: e.Record.Answer.KeepBody, Past: Abandoned, Reason: e.Record.Answer.Reason})

@@ -5,12 +5,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/samekey/samekey/internal/wire"
 	"github.com/samekey/samekey/persist"
 )
 
@@ -38,6 +40,7 @@ type meaning struct {
 	byRule    bool
 	permanent bool // a repeat cannot help
 	replayed  bool
+	echo      error // the answer does not repeat the key
 }
 
 // status of the answer, 0 for none.
@@ -93,6 +96,9 @@ func (k *call) judge(timeout error) {
 		return
 	}
 	a.meaning = k.plan.judgeAnswer(a.Resp, a.Body)
+	if a.echo = k.checkEcho(); a.echo != nil {
+		k.observe(Event{Step: StepWarning, Status: a.status(), Err: a.echo})
+	}
 	if a.class == classOther && k.plan.Redirects == On && (a.status() == 307 || a.status() == 308) {
 		if target, ok := sameOrigin(a.Resp, k.url()); ok {
 			a.class, a.link = classFollow, target
@@ -166,6 +172,27 @@ func (pl *plan) judgeAnswer(resp *http.Response, body []byte) (m meaning) {
 	return m
 }
 
+var errNoEcho = errors.New("samekey: the answer does not repeat the key: something on the way strips it")
+
+// checkEcho holds an answer of the API itself against the contract's echo. A gateway's own (a 5xx, a 401) has none.
+func (k *call) checkEcho() error {
+	con := k.plan.contract
+	if con.Echo == "" || k.last.class == classUncertain || k.last.class == classGate {
+		return nil
+	}
+	got := k.last.Resp.Header.Get(con.Echo)
+	if plain, ok := unquote(got); ok {
+		got = plain
+	}
+	switch got {
+	case k.rec.Key:
+		return nil
+	case "":
+		return errNoEcho
+	}
+	return errors.New("samekey: the answer repeats another key: it may be another operation's")
+}
+
 // isPermanent reports whether err would be the same at the next attempt.
 func isPermanent(err error) bool {
 	if _, ok := errors.AsType[permanentError](err); ok {
@@ -204,16 +231,31 @@ func origin(u *url.URL) string {
 	return strings.ToLower(u.Scheme + "://" + u.Hostname() + ":" + port)
 }
 
+// conclude awaits what was accepted, and settles.
+func (k *call) conclude() *answer {
+	if k.end == nil && k.last.class == classProcessing && (k.plan.Await == On || k.rec.Progress.PollURL != "") {
+		k.poll()
+	}
+	return k.settle()
+}
+
 // settle writes the outcome down and makes the caller's answer of it.
 func (k *call) settle() *answer {
 	a := &k.last
 	if k.end != nil {
 		return k.brokenOff()
 	}
+	if a.echo != nil && !errors.Is(a.echo, errNoEcho) {
+		return k.unknown(a.echo)
+	}
 	switch a.class {
 	case classSucceeded:
 		return k.succeed()
 	case classProcessing:
+		if k.plan.Await == On || k.last.Resp == nil {
+			k.prior = true
+			return k.unknown(k.limit)
+		}
 		k.note()
 		return k.answered(Pending)
 	case classConflict:
@@ -373,12 +415,49 @@ func (k *call) conflict() *answer {
 		rec.KeepBody, rec.KeepName = least, least.Add(tombstoneLife)
 	}
 	err := k.write(rec, e)
+	if resolved := k.resolve(e, err); resolved != nil {
+		return resolved
+	}
 	a := k.newAnswer(Conflicted)
 	a.err, a.info.StoreErr = e, err
 	if err != nil {
 		k.remember(*a, rec)
 	}
 	return a
+}
+
+// resolve lets Policy.Resolve put an answer in the place of a conflict that is written down.
+func (k *call) resolve(e *ConflictError, written error) *answer {
+	if k.plan.Resolve == nil || written != nil {
+		return nil
+	}
+	resp, err := k.plan.Resolve(&attemptContext{k.ctx, nil}, e)
+	if err == nil && resp == nil {
+		return nil
+	}
+	var body []byte
+	if err == nil {
+		body, err = io.ReadAll(io.LimitReader(resp.Body, k.plan.MaxResponse+1))
+		_ = resp.Body.Close()
+	}
+	if err == nil && int64(len(body)) > k.plan.MaxResponse {
+		err = fmt.Errorf("the answer is above Policy.MaxResponse, %d bytes", k.plan.MaxResponse)
+	}
+	if err == nil && k.plan.Persist != PersistNone {
+		ctx, cancel := k.lastWord()
+		defer cancel()
+		var entry persist.Entry
+		if entry, err = k.store.Claim(ctx, k.rec.Ref); err == nil {
+			k.claim = entry.Claim
+		}
+	}
+	if err != nil {
+		k.observe(Event{Step: StepWarning, Status: e.Status, Err: fmt.Errorf("Policy.Resolve: %w", k.redact(err))})
+		return nil
+	}
+	k.last.drop()
+	k.last = attempt{Result: wire.Result{Resp: resp, Body: body}, meaning: meaning{class: classSucceeded}}
+	return k.succeed()
 }
 
 // succeed settles a success. An anonymous one is settled when its caller has it.

@@ -32,30 +32,34 @@ const Any5xx = 5
 // value named here; negative is off where "off" is named and refused elsewhere; an empty slice is empty. Fields marked c
 // may differ per call ([WithPolicy]).
 type Policy struct {
-	Command           Switch                 // keyed, recorded, protected; On for POST and PATCH
-	RequireName       Switch                 // Off; On: commands without a name or key of their own are refused
-	Contract          *Contract              // what the server promises; DefaultContract
-	KeyFormat         KeyFormat              // UUIDv4
-	MaxAttempts       int                    // c 4; 1: no retries
-	AttemptTimeout    time.Duration          // c 10 s, from the connection to the last byte of the body; off
-	Deadline          time.Duration          // c 60 s, attempts and waits of one call; off
-	Backoff           Backoff                // c Min 200 ms, Max 10 s
-	MaxRetryAfter     time.Duration          // c 60 s; a server that asks for more ends the call; off: Retry-After is ignored
-	RetryStatus       []int                  // c 408, Any5xx; 409 and everything below 400 are refused
-	RetryTransport    Switch                 // c On: timeouts and lost connections; Off: only what provably was not sent
-	Decide            func(Attempt) Decision // c may veto or add a retry, never after 2xx, 3xx, 409; nil
-	Budget            float64                // retries per request of the endpoint, 0 to 1, beside 10 to start with; off
-	Redirects         Switch                 // Off; On: 307 and 308 of the same origin are followed, each hop an attempt
-	MaxBody           int64                  // 1 MiB, in bytes
-	MaxResponse       int64                  // 1 MiB, in bytes; what is beyond streams
-	Persist           Persist                // PersistFull; PersistKeyOnly, PersistNone
-	OnExpiry          Expiry                 // Surface; NewKey is the caller's word that an expired operation did not happen
-	KeepHeaders       []string               // stored beside Content-*, Accept*, If-*, Prefer, User-Agent; credentials are refused
-	IdentityHeaders   []string               // stored, and part of the fingerprint (Stripe-Account)
-	SecretQuery       []string               // parameters never stored; Prepare adds them when an operation is recovered
-	FingerprintIgnore []string               // RFC 6901 pointers of volatile members of a JSON body
-	Retention         time.Duration          // of a named answer: the key's life, at most 7 days; off: only the name
-	KeepRejections    Switch                 // On: a named rejection is kept like a success; Off: it frees the name
+	Command        Switch                 // keyed, recorded, protected; On for POST and PATCH
+	RequireName    Switch                 // Off; On: commands without a name or key of their own are refused
+	Contract       *Contract              // what the server promises; DefaultContract
+	KeyFormat      KeyFormat              // UUIDv4
+	MaxAttempts    int                    // c 4; 1: no retries
+	AttemptTimeout time.Duration          // c 10 s, from the connection to the last byte of the body; off
+	Deadline       time.Duration          // c 60 s, attempts and waits of one call; off
+	Backoff        Backoff                // c Min 200 ms, Max 10 s
+	MaxRetryAfter  time.Duration          // c 60 s; a server that asks for more ends the call; off: Retry-After is ignored
+	RetryStatus    []int                  // c 408, Any5xx; 409 and everything below 400 are refused
+	RetryTransport Switch                 // c On: timeouts and lost connections; Off: only what provably was not sent
+	Decide         func(Attempt) Decision // c may veto or add a retry, never after 2xx, 3xx, 409; nil
+	Budget         float64                // retries per request of the endpoint, 0 to 1, beside 10 to start with; off
+	Await          Switch                 // Off; On: an accepted command is polled until it is done (Contract.Poll)
+	// Resolve may fetch what a conflict is about, and return it as the operation's answer, a success; nil or an error
+	// leaves the conflict. It runs once, in the call that met the conflict.
+	Resolve           func(ctx context.Context, c *ConflictError) (*http.Response, error)
+	Redirects         Switch        // Off; On: 307 and 308 of the same origin are followed, each hop an attempt
+	MaxBody           int64         // 1 MiB, in bytes
+	MaxResponse       int64         // 1 MiB, in bytes; what is beyond streams
+	Persist           Persist       // PersistFull; PersistKeyOnly, PersistNone
+	OnExpiry          Expiry        // Surface; NewKey is the caller's word that an expired operation did not happen
+	KeepHeaders       []string      // stored beside Content-*, Accept*, If-*, Prefer, User-Agent; credentials are refused
+	IdentityHeaders   []string      // stored, and part of the fingerprint (Stripe-Account)
+	SecretQuery       []string      // parameters never stored; Prepare adds them when an operation is recovered
+	FingerprintIgnore []string      // RFC 6901 pointers of volatile members of a JSON body
+	Retention         time.Duration // of a named answer: the key's life, at most 7 days; off: only the name
+	KeepRejections    Switch        // On: a named rejection is kept like a success; Off: it frees the name
 }
 
 // Backoff waits between Min and Min*2^n, drawn evenly, at most Max. Its fields inherit one by one; a negative Min is no
@@ -120,7 +124,7 @@ func builtin() Policy {
 		RequireName: Off, Contract: &DefaultContract, KeyFormat: UUIDv4,
 		MaxAttempts: 4, AttemptTimeout: 10 * time.Second, Deadline: 60 * time.Second,
 		Backoff: Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}, MaxRetryAfter: 60 * time.Second,
-		RetryStatus: []int{http.StatusRequestTimeout, Any5xx}, RetryTransport: On, Redirects: Off,
+		RetryStatus: []int{http.StatusRequestTimeout, Any5xx}, RetryTransport: On, Await: Off, Redirects: Off,
 		MaxBody: 1 << 20, MaxResponse: 1 << 20, Persist: PersistFull, OnExpiry: Surface, KeepRejections: On,
 	}
 }
@@ -175,7 +179,7 @@ func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, erro
 	for _, f := range []struct {
 		name string
 		s    Switch
-	}{{"Command", p.Command}, {"RequireName", p.RequireName}, {"RetryTransport", p.RetryTransport}, {"Redirects", p.Redirects}, {"KeepRejections", p.KeepRejections}} {
+	}{{"Command", p.Command}, {"RequireName", p.RequireName}, {"RetryTransport", p.RetryTransport}, {"Await", p.Await}, {"Redirects", p.Redirects}, {"KeepRejections", p.KeepRejections}} {
 		if f.s < Inherit || f.s > Off {
 			bad(f.name, "is none of Inherit, On, Off")
 		}

@@ -1,6 +1,8 @@
 package samekey
 
 import (
+	"context"
+	"net/http"
 	"reflect"
 	"testing"
 	"time"
@@ -23,6 +25,9 @@ func sample(t *testing.T, name string, of reflect.Type) (a, b reflect.Value) {
 		return two(ULID, UUIDv4)
 	case reflect.TypeFor[func(Attempt) Decision]():
 		return two(func(Attempt) Decision { return Stop }, func(Attempt) Decision { return Retry })
+	case reflect.TypeFor[func(context.Context, *ConflictError) (*http.Response, error)]():
+		return two(func(context.Context, *ConflictError) (*http.Response, error) { return nil, nil },
+			func(context.Context, *ConflictError) (*http.Response, error) { return nil, errNoRequest })
 	case reflect.TypeFor[Backoff]():
 		return two(Backoff{Min: time.Millisecond, Max: time.Second}, Backoff{Min: 2 * time.Millisecond, Max: 2 * time.Second})
 	case reflect.TypeFor[Persist]():
@@ -98,7 +103,7 @@ func TestEveryPolicyFieldHasItsDefault(t *testing.T) {
 		require.Equal(t, Policy{
 			RequireName: Off, Contract: &DefaultContract, KeyFormat: UUIDv4, MaxAttempts: 4, AttemptTimeout: 10 * time.Second,
 			Deadline: time.Minute, Backoff: Backoff{200 * time.Millisecond, 10 * time.Second}, MaxRetryAfter: time.Minute,
-			RetryStatus: []int{408, Any5xx}, RetryTransport: On, Redirects: Off, MaxBody: 1 << 20, MaxResponse: 1 << 20,
+			RetryStatus: []int{408, Any5xx}, RetryTransport: On, Await: Off, Redirects: Off, MaxBody: 1 << 20, MaxResponse: 1 << 20,
 			Persist: PersistFull, OnExpiry: Surface, Retention: 24 * time.Hour, KeepRejections: On,
 		}, got)
 	}

@@ -1,6 +1,7 @@
 package samekey_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -330,6 +331,8 @@ func TestPolicyOfOneCall(t *testing.T) {
 				v.Set(reflect.MakeSlice(f.Type, 0, 0))
 			case f.Name == "Contract":
 				p.Contract = &samekey.Contract{}
+			case f.Name == "Resolve":
+				p.Resolve = func(context.Context, *samekey.ConflictError) (*http.Response, error) { return nil, nil }
 			default:
 				p.KeyFormat = samekey.ULID
 			}

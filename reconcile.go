@@ -114,7 +114,7 @@ func (p *pass) reconcile(k *call, a *answer, why Why) *answer {
 		k.attempts()
 		k.advised = latest(k.advised, time.Now().Add(recoverAgain))
 		a.drop()
-		return k.settle()
+		return k.conclude()
 	}
 	return a
 }

@@ -361,7 +361,7 @@ func (p *pass) finish(k *call) *answer {
 	k.attempts()
 	k.advised = latest(k.advised, time.Now().Add(recoverAgain))
 	k.rec.Progress.Parked = k.rec.Progress.Attempts >= p.ParkAfter
-	return k.settle()
+	return k.conclude()
 }
 
 func latest(a, b time.Time) time.Time {

@@ -27,6 +27,10 @@ type attempt struct {
 // attempts sends until there is an outcome or a limit is met. go-retryablehttp drives the loop; what it is told and asks
 // for is this call's state, as its own hooks see neither a whole answer nor the reason of a failure.
 func (k *call) attempts() {
+	if k.rec.Progress.PollURL != "" { // it was accepted: it is asked about, and never sent again
+		k.last.meaning.class = classProcessing
+		return
+	}
 	loop := retryablehttp.Client{
 		HTTPClient: &http.Client{Transport: (*attempter)(k), CheckRedirect: noRedirect},
 		RetryMax:   math.MaxInt,
@@ -191,7 +195,7 @@ func (k *call) wantsRetry() bool {
 	a, pl := &k.last, k.plan
 	var retry bool
 	switch {
-	case a.permanent || a.class == classConflict || a.class == classSucceeded || a.class == classProcessing || a.class == classStored:
+	case a.permanent || a.echo != nil || a.class == classConflict || a.class == classSucceeded || a.class == classProcessing || a.class == classStored:
 		return false
 	case !pl.contract.repeatable() && !a.Unsent:
 		return false
@@ -201,6 +205,14 @@ func (k *call) wantsRetry() bool {
 		retry = pl.RetryTransport == On
 	default:
 		retry = a.class != classRejected && pl.retriesStatus(a.status()) || a.byRule && a.class == classUncertain && pl.retriesStatus(http.StatusServiceUnavailable)
+	}
+	if hint := pl.contract.RetryHint; hint != "" && a.Resp != nil && a.status() >= 400 {
+		switch a.Resp.Header.Get(hint) {
+		case "false":
+			retry = false
+		case "true":
+			retry = true
+		}
 	}
 	if pl.Decide != nil && (a.Err != nil || a.status() >= 400) {
 		view := Attempt{Operation: operationOf(&k.rec, pl.pattern), N: k.n, Status: a.status(), Err: a.Err, Body: a.Body}
@@ -239,6 +251,15 @@ func (k *call) backoff() (advice time.Duration) {
 	k.advised = now.Add(min(advice, maxAdvice))
 	k.wait = max(k.wait, min(advice, k.plan.MaxRetryAfter))
 	return advice
+}
+
+// retryAfter notes what an answer to a poll advises.
+func (k *call) retryAfter(resp *http.Response) {
+	k.advised = time.Time{}
+	now := time.Now()
+	if d, ok := retryafter.Parse(resp.Header, now); ok && k.plan.MaxRetryAfter > 0 {
+		k.advised = now.Add(min(d, k.plan.MaxRetryAfter))
+	}
 }
 
 // maxAdvice keeps a server's Retry-After within what a time.Time can hold.

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/samekey/samekey"
-	"github.com/samekey/samekey/internal/crashtest"
+	"github.com/samekey/samekey/crashtest"
 	"github.com/samekey/samekey/mockserver"
 	"github.com/samekey/samekey/persist"
 	"github.com/samekey/samekey/persist/journal"
@@ -24,6 +24,12 @@ import (
 
 func TestMain(m *testing.M) {
 	crashtest.Main(m, map[string]func() error{"send": childSend, "recover": childRecover, "limited": childLimited})
+}
+
+// life runs a child to its end.
+func life(t *testing.T, child string, env ...string) crashtest.Life {
+	t.Helper()
+	return crashtest.Run(t, "", crashtest.Child(child, env...))
 }
 
 // journalClient is what both processes do first.
@@ -111,36 +117,36 @@ func TestTimelineKilledBetweenAnyTwoSteps(t *testing.T) {
 				if named {
 					op = "order-1/charge"
 				}
-				first := crashtest.Run(t, "send", append(env, "OP="+op, "KILL="+point)...)
+				first := life(t, "send", append(env, "OP="+op, "KILL="+point)...)
 				require.True(t, first.Killed, "%+v", first)
 				before := len(srv.Requests())
 
 				if named {
-					second := crashtest.Run(t, "send", append(env, "OP="+op, "KILL=")...)
+					second := life(t, "send", append(env, "OP="+op, "KILL=")...)
 					require.Equal(t, 0, second.Code, second.Stderr)
-					require.Equal(t, "201", second.Acks[0], "the answer reaches the caller")
+					require.Equal(t, "201", second.Acks()[0], "the answer reaches the caller")
 					require.Equal(t, 1, srv.Effects())
 				} else {
-					second := crashtest.Run(t, "recover", env...)
+					second := life(t, "recover", env...)
 					require.Equal(t, 0, second.Code, second.Stderr)
-					require.Equal(t, "pending=0", second.Acks[len(second.Acks)-1])
+					require.Equal(t, "pending=0", second.Acks()[len(second.Acks())-1])
 					switch point {
 					case "begin": // never begun: nothing was sent, and nothing is
 						require.Zero(t, srv.Effects())
-						require.Equal(t, []string{"pending=0"}, second.Acks)
+						require.Equal(t, []string{"pending=0"}, second.Acks())
 					case "settled", "answered": // the caller had it; a settle that was only buffered costs one repeat
 						require.Equal(t, 1, srv.Effects())
 					default:
 						require.Equal(t, 1, srv.Effects())
-						require.Equal(t, "201", second.Acks[0], "an answer that the first process never had is handed over")
+						require.Equal(t, "201", second.Acks()[0], "an answer that the first process never had is handed over")
 					}
 				}
 				if srv.Effects() > 0 {
 					srv.AssertOnce(t)
 					srv.AssertSameKey(t)
 				}
-				third := crashtest.Run(t, "recover", env...)
-				require.Equal(t, []string{"pending=0"}, third.Acks)
+				third := life(t, "recover", env...)
+				require.Equal(t, []string{"pending=0"}, third.Acks())
 				if point == "begin" {
 					require.Zero(t, before, "no byte before the key is durable")
 				}
@@ -154,14 +160,14 @@ func TestTimelineRejectionSettledThenKilled(t *testing.T) {
 	srv := newServer(t, mockserver.Config{})
 	env := []string{"DIR=" + t.TempDir() + "/j", "URL=" + srv.URL + "/v1/payments", "OP=order-1/charge"}
 	bad := strings.Replace(payment, "100", "-1", 1)
-	first := crashtest.Run(t, "send", append(env, "BODY="+bad, "KILL=answered")...)
+	first := life(t, "send", append(env, "BODY="+bad, "KILL=answered")...)
 	require.True(t, first.Killed)
-	require.Equal(t, []string{"400", "network"}, first.Acks)
-	second := crashtest.Run(t, "send", append(env, "BODY="+bad, "KILL=")...)
-	require.Equal(t, []string{"400", "local"}, second.Acks, second.Stderr)
+	require.Equal(t, []string{"400", "network"}, first.Acks())
+	second := life(t, "send", append(env, "BODY="+bad, "KILL=")...)
+	require.Equal(t, []string{"400", "local"}, second.Acks(), second.Stderr)
 	require.Len(t, srv.Requests(), 1)
-	third := crashtest.Run(t, "send", append(env, "BODY="+payment, "KILL=")...)
-	require.Equal(t, []string{"201", "network"}, third.Acks, third.Stderr)
+	third := life(t, "send", append(env, "BODY="+payment, "KILL=")...)
+	require.Equal(t, []string{"201", "network"}, third.Acks(), third.Stderr)
 	require.Len(t, srv.Keys(), 2, "a new intent, a new key")
 	require.Equal(t, 1, srv.Effects())
 }
@@ -208,9 +214,9 @@ func TestTimelineJournalCannotBeWritten(t *testing.T) {
 		srv := newServer(t, mockserver.Config{})
 		vars := append([]string{"DIR=" + dir, "URL=" + srv.URL + "/v1/payments"}, env...)
 		prepare()
-		r := crashtest.Run(t, "limited", vars...)
+		r := life(t, "limited", vars...)
 		var ok, refused, maybe int
-		for _, ack := range r.Acks {
+		for _, ack := range r.Acks() {
 			switch {
 			case strings.HasPrefix(ack, "ok-"):
 				ok++
@@ -229,7 +235,7 @@ func TestTimelineJournalCannotBeWritten(t *testing.T) {
 		require.Equal(t, ok, srv.Effects(), "the server sees exactly what was not refused")
 		require.Len(t, srv.Requests(), ok)
 		mend()
-		again := crashtest.Run(t, "recover", vars...)
+		again := life(t, "recover", vars...)
 		require.Equal(t, 0, again.Code, again.Stderr)
 		assert.Equal(t, ok, srv.Effects(), "and nothing of the rest later")
 		if ok > 0 {

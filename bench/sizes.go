@@ -159,7 +159,7 @@ func readOnce(dir string, n int64) (sample, error) {
 		}
 		n -= read
 		_ = f.Close()
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return sample{}, err
 		}
 	}

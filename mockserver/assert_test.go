@@ -143,6 +143,24 @@ func TestWrongClients(t *testing.T) {
 				wg.Wait()
 			},
 			map[string]string{"NoOverlap": "#2 was sent while #1 was being answered"}},
+		{"two attempts at once, and the first is lost", []mockserver.Fault{{Do: mockserver.Delay(time.Second).Then(mockserver.Drop), Times: 1}},
+			func(post func(path, key, body string) int) {
+				var wg sync.WaitGroup
+				wg.Go(func() { post("/v1/payments", "k1", body) })
+				time.Sleep(time.Millisecond)
+				wg.Go(func() { post("/v1/payments", "k1", body) })
+				wg.Wait()
+			},
+			map[string]string{"NoOverlap": "#2 was sent while #1 was being answered"}},
+		{"equal payments at once, one of them unlucky", []mockserver.Fault{{Do: mockserver.Delay(time.Second).Then(mockserver.Status(503, false)), Times: 1}},
+			func(post func(path, key, body string) int) {
+				var wg sync.WaitGroup
+				wg.Go(func() { post("/v1/payments", "k1", nameless) })
+				time.Sleep(time.Millisecond)
+				wg.Go(func() { post("/v1/payments", "k2", nameless) })
+				wg.Wait()
+			},
+			map[string]string{"Once": "no effect: key k1", "Settled": "the last attempt of key k1"}},
 		{"nothing sent", nil, func(func(path, key, body string) int) {},
 			map[string]string{"Once": "no command has arrived", "SameKey": "no command has arrived"}},
 	} {

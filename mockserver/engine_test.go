@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -219,4 +220,11 @@ func TestCloseEndsEverything(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	assert.LessOrEqual(t, runtime.NumGoroutine(), before)
+}
+
+// TestStandsAlone: neither a client nor a store, so that it can judge both.
+func TestStandsAlone(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	require.NoError(t, err)
+	assert.Equal(t, "github.com/samekey/samekey/mockserver", strings.TrimSpace(string(out)))
 }

@@ -272,6 +272,7 @@ func TestStallsLastAsLongAsTheySay(t *testing.T) {
 			{mockserver.Stall(time.Hour), time.Hour},
 			{mockserver.StallBody(time.Minute), time.Minute},
 			{mockserver.Delay(time.Second), time.Second},
+			{mockserver.Delay(0), 0},
 			{mockserver.Delay(time.Second).Then(mockserver.Drop), time.Second},
 			{mockserver.SlowBytes(time.Second), 91 * time.Second},
 		} {

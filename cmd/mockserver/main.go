@@ -36,13 +36,13 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	addr := fs.String("addr", "127.0.0.1:8099", "host:port to listen on; port 0 takes a free one")
 	profile := fs.String("profile", "default", "how keys are answered: "+strings.Join(mockserver.ProfileNames(), ", ")+
 		", or a .json file")
-	faults := fs.String("faults", "", "JSON file of faults to begin with")
+	faults := fs.String("faults", "", "JSON `file` of faults to begin with")
 	seed := fs.Uint64("seed", 1, "decides which requests a fault with a share strikes")
 	ttl := fs.Duration("ttl", 0, "how long a key is remembered, such as 24h; 0 is the profile's, -1s for ever")
 	operation := fs.String("operation", "orderRef", "member of a JSON body, or a JSON pointer, that names the one operation a request serves")
 	require := fs.Bool("require", false, "refuse commands without a key")
 	async := fs.Duration("async", time.Second, "how long an operation accepted with 202 takes; -1s until POST /_mock/operations/{id}")
-	certFile := fs.String("tls", "", "serve HTTPS with HTTP/2, and write the self-signed certificate to this file for clients to trust")
+	certFile := fs.String("tls", "", "serve HTTPS with HTTP/2, and write the self-signed certificate to this `file` for clients to trust")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -438,4 +439,44 @@ func TestBesideAnOwner(t *testing.T) {
 	require.Equal(t, int64(1000), r.Oldest.Unix())
 	_, err = Check(filepath.Join(dir, "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestCaseB27PowerLoss: whatever of the unsynced bytes and names survives, what was acknowledged is there, whole.
+func TestCaseB27PowerLoss(t *testing.T) {
+	ctx := context.Background()
+	disk := crashfs.New(1)
+	j, err := openSim(disk, tiny)
+	require.NoError(t, err)
+	for i := range 120 { // over several segments
+		begin(t, j, i)
+		crashed, err := openSim(disk.Crash(uint64(i)), tiny)
+		require.NoError(t, err)
+		for k := range i + 1 {
+			rec, err := crashed.Get(ctx, numbered(k).Ref)
+			require.NoError(t, err)
+			require.Equal(t, describe(numbered(k)), describe(rec))
+		}
+		require.NoError(t, crashed.Close())
+	}
+	require.NoError(t, j.Close())
+}
+
+// TestCaseB103RenameFails: a segment that cannot be used again is replaced by a new one, and nothing is left behind.
+func TestCaseB103RenameFails(t *testing.T) {
+	ctx := context.Background()
+	disk := crashfs.New(1)
+	disk.Fail(crashfs.Rename, 1, -1, syscall.EACCES)
+	j, err := openSim(disk, tiny)
+	require.NoError(t, err)
+	for i := range 2000 {
+		c := begin(t, j, i)
+		require.NoError(t, j.Settle(ctx, c, persist.Answer{State: persist.Succeeded, Lazy: true}))
+	}
+	require.Positive(t, disk.Count(crashfs.Rename))
+	require.NoError(t, j.Compact(ctx))
+	require.NoError(t, j.Close())
+	names, err := disk.Names()
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(names), 4)
+	require.Empty(t, checkSim(t, disk).report.Damage)
 }

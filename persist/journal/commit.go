@@ -261,9 +261,18 @@ func (j *Journal) write(b *batch) (err error, sure bool) {
 	if err := j.guard(b.seg); err != nil {
 		return j.poison(err), true
 	}
-	if err := j.writeCut(); err != nil {
-		j.cut.to = b.end()
-		return err, false
+	if c := j.cut; c != nil {
+		if err := j.writeCut(); err != nil {
+			if c.seg == b.seg {
+				c.to = b.end()
+			}
+			return err, true // of b itself nothing was written
+		}
+		if c.seg != b.seg {
+			if err := j.sync(c.seg); err != nil {
+				return j.poison(err), true
+			}
+		}
 	}
 	b.seg.link(b, j.prevSeg)
 	j.prevSeg = b.seg
@@ -327,9 +336,6 @@ func (j *Journal) failedWrite(b *batch, err error) (error, bool) {
 // writeCut writes the frame that is owed, if one is. The next sync makes it durable.
 func (j *Journal) writeCut() error {
 	c := j.cut
-	if c == nil {
-		return nil
-	}
 	buf := appendUint(append(openFrame(nil), kindCut), uint64(c.to)) // no longer than the shortest batch
 	closeFrame(buf, 0)
 	frames, crc := c.seg.frames, c.seg.crc

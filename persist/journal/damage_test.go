@@ -88,7 +88,8 @@ func slots(l *loaded) map[uint64]slot {
 	return m
 }
 
-// TestEveryBitFlipped: whatever bit turns, no other record is touched, and the report is never empty.
+// TestEveryBitFlipped: whatever bit turns, no other record is touched, and the report is never empty. Under the race
+// detector one bit of each byte.
 func TestEveryBitFlipped(t *testing.T) {
 	disk := fifty(t)
 	b := disk.Bytes(segmentName(1))
@@ -109,6 +110,9 @@ func TestEveryBitFlipped(t *testing.T) {
 					p += 14 // zeros all along
 				}
 				for bit := range 8 {
+					if raceBuild && bit != p%8 {
+						continue // the detector makes it ten times slower and has nothing to detect here
+					}
 					b[p] ^= 1 << bit
 					l, err := loadBytes(b)
 					if err != nil {
@@ -141,7 +145,8 @@ func compare(want, got map[uint64]slot, hit uint64) string {
 	return ""
 }
 
-// TestCaseB49EveryTruncation cuts the file at every byte: what lies before the cut is loaded, and what was cut is reported.
+// TestCaseB49EveryTruncation cuts the file at every byte (every eighth under the race detector): what lies before the cut
+// is loaded, and what was cut is reported.
 func TestCaseB49EveryTruncation(t *testing.T) {
 	disk := fifty(t)
 	b := disk.Bytes(segmentName(1))
@@ -150,6 +155,9 @@ func TestCaseB49EveryTruncation(t *testing.T) {
 	require.NoError(t, err)
 	want := slots(sound)
 	for cut := range len(b) {
+		if raceBuild && cut%8 != 0 {
+			continue
+		}
 		l, err := loadBytes(b[:cut])
 		require.NoError(t, err)
 		lost := map[uint64]bool{}

@@ -100,7 +100,7 @@ func (im *image) walk(fn func(*frame) error) error {
 		used = dataStart + usedBytes(im.b[min(dataStart, len(im.b)):])
 	}
 	for off := int64(dataStart); off < int64(len(im.b)); {
-		f, ok := im.h.parseFrame(im.b, off)
+		f, ok := im.parse(off)
 		if !ok {
 			next, found := im.resync(off, used, salt[:])
 			if !found {
@@ -139,6 +139,15 @@ func (im *image) walk(fn func(*frame) error) error {
 	return nil
 }
 
+// parse is parseFrame, but for frames that were not read as a whole: the zeros in their place may happen to be right.
+func (im *image) parse(off int64) (frame, bool) {
+	f, ok := im.h.parseFrame(im.b, off)
+	for _, h := range im.bad {
+		ok = ok && (f.end() <= h.off || f.off >= h.end)
+	}
+	return f, ok
+}
+
 // resync finds the next good frame behind a bad place.
 func (im *image) resync(off, used int64, salt []byte) (frame, bool) {
 	if im.h.salt == 0 {
@@ -150,7 +159,7 @@ func (im *image) resync(off, used int64, salt []byte) (frame, bool) {
 			break
 		}
 		p += int64(i)
-		if f, ok := im.h.parseFrame(im.b, p); ok {
+		if f, ok := im.parse(p); ok {
 			return f, true
 		}
 	}

@@ -36,6 +36,8 @@ type dialect struct {
 	timeout   bool // SET STATEMENT max_statement_time
 	oneWriter bool // writers queue within the process
 
+	doublings int // of the wait between tries, from 1 ms
+
 	perConn  string // makes a connection fit for use
 	notify   string // wakes listeners at commit
 	readOnly string // 1 if the server takes no writes
@@ -59,7 +61,7 @@ var dialects = map[Dialect]*dialect{
 		conflict: `ON CONFLICT (ref_hash) DO NOTHING`,
 		slow:     `CASE WHEN clock_timestamp() > statement_timestamp() + interval '5 ms' THEN 1 ELSE 0 END`,
 
-		returning: true, skip: true, unnest: true,
+		returning: true, skip: true, unnest: true, doublings: 7,
 		notify:   `SELECT pg_notify('{channel}', '')`,
 		readOnly: `SELECT CASE WHEN pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN 1 ELSE 0 END`,
 		volatile: `SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'synchronous_commit is off' ` +
@@ -76,7 +78,7 @@ var dialects = map[Dialect]*dialect{
 		conflict: `ON DUPLICATE KEY UPDATE token = token`,
 		slow:     `CASE WHEN SYSDATE(6) > NOW(6) + INTERVAL 5000 MICROSECOND THEN 1 ELSE 0 END`,
 
-		skip: true, timeout: true,
+		skip: true, timeout: true, doublings: 7,
 		readOnly: `SELECT @@global.read_only`,
 		volatile: `SELECT CASE WHEN @@global.innodb_flush_log_at_trx_commit <> 1 THEN 'innodb_flush_log_at_trx_commit is not 1' ` +
 			`WHEN @@global.log_bin = 1 AND @@global.sync_binlog <> 1 THEN 'sync_binlog is not 1' ELSE '' END`,
@@ -94,10 +96,10 @@ var dialects = map[Dialect]*dialect{
 		conflict: `ON CONFLICT (ref_hash) DO NOTHING`,
 		slow:     `0`,
 
-		returning: true, oneWriter: true,
+		returning: true, oneWriter: true, doublings: 2, // whoever asks most often gets in
 		// In WAL mode a commit waits for the disk only if synchronous is FULL. A busy database is tried again by the
 		// store, which listens to the context.
-		perConn:  `PRAGMA busy_timeout = 20; PRAGMA synchronous = FULL`,
+		perConn:  `PRAGMA busy_timeout = 50; PRAGMA synchronous = FULL`,
 		probe:    `BEGIN IMMEDIATE`,
 		undo:     `ROLLBACK`,
 		volatile: `SELECT CASE WHEN journal_mode IN ('wal', 'delete', 'truncate', 'persist') THEN '' ELSE 'journal_mode is ' || journal_mode END FROM pragma_journal_mode`,

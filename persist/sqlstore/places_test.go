@@ -183,7 +183,7 @@ func openSQLite(path string) func(w *wire) (*sql.DB, error) {
 }
 
 func (p database) options() Options {
-	return Options{Dialect: p.dialect, Prefix: p.prefix, Lease: time.Second, SweepEvery: 200 * time.Millisecond}
+	return Options{Dialect: p.dialect, Prefix: p.prefix, Lease: time.Second, SweepEvery: time.Second}
 }
 
 func (p database) db(t testing.TB) *sql.DB {

@@ -54,7 +54,7 @@ func (s *Store) do(ctx context.Context, write bool, f func(c *sql.Conn, lost boo
 		case time.Now().After(patience):
 			return lost, fmt.Errorf("gave up after %d tries: %w", try+1, err)
 		}
-		wait := time.Duration(1<<min(try, 7)) * time.Millisecond // at most 128 ms
+		wait := time.Duration(1<<min(try, s.d.doublings)) * time.Millisecond
 		if fate != unsent || try > 9 {
 			select {
 			case <-time.After(wait/2 + rand.N(wait)):

@@ -44,7 +44,7 @@ func leaseFor(rule string) time.Duration {
 		}
 	}
 	if strings.Contains(rule, "what_the_model_does") {
-		return 4 * time.Second
+		return 2 * time.Second
 	}
 	return time.Minute
 }

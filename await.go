@@ -1,0 +1,250 @@
+package samekey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/samekey/samekey/internal/canonjson"
+	"github.com/samekey/samekey/internal/wire"
+)
+
+// Poll says how the outcome of a command that was accepted, and not done, is learnt ([Policy.Await]).
+type Poll struct {
+	// Links name where to look, in order: RFC 6901 pointers into the answer, or header fields. Only addresses of the
+	// command's own origin are asked. Empty: /links/self, Location, Operation-Location.
+	Links []string
+	// Resend: there is no such address; the command itself is sent again under its key, as one more attempt each time.
+	Resend bool
+	// Processing and Failed tell the answers of the polled resource apart; any other 2xx is the command's success. A 202
+	// is always still processing.
+	Processing, Failed Match
+	// Interval between polls where the answer advises none (Retry-After, or a member retry_after in milliseconds); 1 s.
+	Interval time.Duration
+}
+
+var defaultLinks = []string{"/links/self", "Location", "Operation-Location"}
+
+// poll asks, after a 202, until there is an outcome or a limit is met; the operation stays pending meanwhile, its
+// address durable, so that a later process goes on asking and never posts again.
+func (k *call) poll() {
+	con := k.plan.contract
+	link := k.rec.Progress.PollURL
+	if link == "" {
+		if link = k.pollLink(); link == "" && !con.Poll.Resend {
+			k.limit = errNoPollAddress
+			return
+		}
+	}
+	for {
+		k.wait = k.pollWait()
+		if end, ok := k.endTime(); ok && time.Now().Add(k.wait).After(end) {
+			k.limit = k.tooLate()
+			return
+		}
+		if con.Poll.Resend {
+			if !k.resend() {
+				return
+			}
+			continue
+		}
+		p := k.rec.Progress
+		p.PollURL, p.Seen = link, time.Now()
+		p.NotBefore = p.Seen.Add(k.wait)
+		if err := k.store.Mark(k.ctx, k.claim, p); err != nil {
+			k.stopPolling(err)
+			return
+		}
+		k.rec.Progress = p
+		k.observe(Event{Step: StepWait, Wait: k.wait, Status: k.last.status()})
+		if !sleep(k.ctx, k.wait) {
+			k.stopPolling(k.ended())
+			return
+		}
+		if !k.ask(link) {
+			return
+		}
+		if next := k.pollLink(); next != "" {
+			link = next
+		}
+	}
+}
+
+var errNoPollAddress = errors.New("samekey: the answer names no address of its own origin that could be polled")
+
+// stopPolling ends the call: what was sent is with the server.
+func (k *call) stopPolling(err error) {
+	if ended := k.ended(); ended != nil {
+		err = ended
+	} else {
+		k.storeFailed(err)
+	}
+	k.end, k.prior = err, true
+}
+
+// ask polls once; true: not done yet.
+func (k *call) ask(link string) bool {
+	target, err := url.Parse(link)
+	if err != nil {
+		k.stopPolling(err)
+		return false
+	}
+	x := &k.exchange
+	x.Base, x.MaxResponse, x.OnPoint = k.base, k.plan.MaxResponse, nil
+	x.Timeout, x.TimeoutErr = k.attemptTimeout()
+	began := time.Now()
+	res := x.Do(k.ctx, poller{k, target})
+	e := Event{Step: StepPolled, Elapsed: time.Since(began), Err: res.Err}
+	if res.Err != nil {
+		if ended := k.ended(); ended != nil {
+			k.stopPolling(ended)
+			return false
+		}
+		e.Err = k.redact(res.Err)
+		k.observe(e)
+		return true // asked again, as long as there is time
+	}
+	status := res.Resp.StatusCode
+	e.Status = status
+	k.observe(e)
+	con := k.plan.contract
+	switch {
+	case status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests:
+		k.retryAfter(res.Resp)
+		return true
+	case status == http.StatusAccepted, con.processing.match(status, res.Resp.Header, res.Body):
+		k.last.Result = wire.Result{Resp: res.Resp, Body: res.Body}
+		k.retryAfter(res.Resp)
+		return true
+	case con.failed.match(status, res.Resp.Header, res.Body):
+		k.last = attempt{Result: res, meaning: meaning{class: classRejected}}
+	case status >= 200 && status < 300:
+		k.last = attempt{Result: res, meaning: meaning{class: classSucceeded}}
+	default: // turned away, or nothing there: that says nothing of the command
+		k.last = attempt{Result: res, meaning: meaning{class: classUncertain}}
+		k.limit = fmt.Errorf("samekey: the address to poll answered %d", status)
+	}
+	k.prior = true
+	return false
+}
+
+// resend sends the command once more under its key; true: not done yet.
+func (k *call) resend() bool {
+	if at, is := k.expired(k.wait); is {
+		k.limit = &ExpiredError{Call: k.call(), Expired: at}
+		return false
+	}
+	k.observe(Event{Step: StepWait, Wait: k.wait, Status: k.last.status()})
+	if !sleep(k.ctx, k.wait) {
+		k.stopPolling(k.ended())
+		return false
+	}
+	before := k.last
+	k.attempt()
+	switch {
+	case k.refused != nil:
+		k.end, k.prior = k.refused, true
+		return false
+	case k.ended() != nil && k.last.Err != nil:
+		k.stopPolling(k.ended())
+		return false
+	case k.last.class == classUncertain || k.last.class == classUnsent:
+		k.last = before // asked again, as long as there is time
+		return true
+	}
+	k.prior = true
+	return k.last.class == classProcessing
+}
+
+// pollLink is the first address of the command's own origin that the last answer names.
+func (k *call) pollLink() string {
+	if k.last.Resp == nil {
+		return ""
+	}
+	for _, l := range k.plan.contract.links {
+		value := ""
+		if l.pointer != nil {
+			value, _ = lookup(k.last.Body, *l.pointer)
+		} else {
+			value = k.last.Resp.Header.Get(l.header)
+		}
+		if value == "" {
+			continue
+		}
+		from := k.url()
+		if u, err := from.Parse(value); err == nil && u.Scheme == from.Scheme && u.Host == from.Host && u.User == nil {
+			return u.String()
+		}
+	}
+	return ""
+}
+
+// pollWait is what the last answer advises, or the contract's interval.
+func (k *call) pollWait() time.Duration {
+	if k.advised.After(time.Now()) {
+		return time.Until(k.advised)
+	}
+	if k.last.Resp != nil {
+		if ms, ok := lookup(k.last.Body, canonjson.Pointer{"retry_after"}); ok {
+			if n, err := strconv.ParseUint(ms, 10, 31); err == nil && n > 0 {
+				return min(time.Duration(n)*time.Millisecond, max(k.plan.MaxRetryAfter, k.plan.contract.Poll.Interval))
+			}
+		}
+	}
+	return k.plan.contract.Poll.Interval
+}
+
+// poller makes the requests that ask.
+type poller struct {
+	k      *call
+	target *url.URL
+}
+
+// Build makes one: the caller's credentials and what Prepare sets, no key.
+func (p poller) Build(ctx context.Context) (*http.Request, error) {
+	k := p.k
+	req, err := http.NewRequestWithContext(&attemptContext{ctx, k}, http.MethodGet, p.target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for name, lines := range k.cmd.live {
+		req.Header[name] = lines
+	}
+	if accept := k.rec.Header.Values("Accept"); len(accept) > 0 {
+		req.Header["Accept"] = accept
+	}
+	k.prepared = req
+	if jar := k.reads.Jar; jar != nil {
+		for _, c := range jar.Cookies(p.target) {
+			req.AddCookie(c)
+		}
+	}
+	if k.cfg.Prepare != nil {
+		if err := k.cfg.Prepare(req.Context(), req); err != nil {
+			return nil, fmt.Errorf("Config.Prepare: %w", err)
+		}
+		if req.Method != http.MethodGet || req.URL.String() != p.target.String() {
+			return nil, permanentError{errors.New("Config.Prepare changed the method or target of a poll")}
+		}
+	}
+	return req, nil
+}
+
+// place is where a link is found: a pointer into the body, or a header.
+type place struct {
+	pointer *canonjson.Pointer
+	header  string
+}
+
+func newPlace(s string) (place, error) {
+	if !strings.HasPrefix(s, "/") {
+		return place{header: s}, nil
+	}
+	p, err := canonjson.ParsePointer(s)
+	return place{pointer: &p}, err
+}

@@ -1,0 +1,160 @@
+package samekey
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// Result is the envelope of a command's answer.
+type Result struct {
+	Status  string            `json:"status"` // "succeeded", "accepted", "processing", "failed"
+	ID      string            `json:"-"`      // resultId, else the first member whose name ends in Id, else id
+	Message string            `json:"message"`
+	Links   map[string]string `json:"links"`
+}
+
+// ResultOf reads the envelope of resp, whose body can be read again afterwards. Members that are not there are empty; an
+// error says that the body could not be read, or is no JSON object.
+func ResultOf(resp *http.Response) (Result, error) {
+	body, err := peek(resp)
+	if err != nil {
+		return Result{}, err
+	}
+	var r Result
+	if err := json.Unmarshal(body, &r); err != nil {
+		return Result{}, fmt.Errorf("samekey: the answer is no result: %w", err)
+	}
+	r.ID = idIn(body)
+	return r, nil
+}
+
+// idIn finds the result's identifier, in the order of the document.
+func idIn(body []byte) (id string) {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	if _, err := dec.Token(); err != nil {
+		return ""
+	}
+	var plain, suffixed string
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			break
+		}
+		var value any
+		if dec.Decode(&value) != nil {
+			break
+		}
+		text := ""
+		switch v := value.(type) {
+		case string:
+			text = v
+		case json.Number:
+			text = v.String()
+		}
+		switch {
+		case text == "":
+		case name == "resultId":
+			return text
+		case name == "id":
+			plain = text
+		case suffixed == "" && strings.HasSuffix(name.(string), "Id") && name != "traceId":
+			suffixed = text
+		}
+	}
+	if suffixed != "" {
+		return suffixed
+	}
+	return plain
+}
+
+// APIError is an API's own account of why a command was rejected: the envelope error, message, details, traceId, or
+// problem details (RFC 9457), whose title and detail then stand for code and message.
+type APIError struct {
+	Status  int
+	Code    string          // error; type or title of a problem
+	Message string          // message; detail of a problem
+	TraceID string          // traceId
+	Details json.RawMessage // details, as it is; nil: none
+	Problem *Problem        // nil: no problem details
+}
+
+// Problem is RFC 9457's.
+type Problem struct {
+	Type     string `json:"type"`
+	Title    string `json:"title"`
+	Status   int    `json:"status"`
+	Detail   string `json:"detail"`
+	Instance string `json:"instance"`
+}
+
+func (e *APIError) Error() string {
+	s := fmt.Sprintf("status %d", e.Status)
+	for _, part := range []string{e.Code, e.Message} {
+		if part != "" {
+			s += ": " + oneLine.Replace(part)
+		}
+	}
+	if e.TraceID != "" {
+		s += " (trace " + oneLine.Replace(e.TraceID) + ")"
+	}
+	return s
+}
+
+// APIErrorOf turns a response from 400 on into an error, nil for any other. Its body can be read again afterwards.
+func APIErrorOf(resp *http.Response) (*APIError, error) {
+	if resp.StatusCode < 400 {
+		return nil, nil
+	}
+	body, err := peek(resp)
+	if err != nil {
+		return nil, err
+	}
+	return (&Reply{Status: resp.StatusCode, Header: resp.Header, Body: body}).APIError(), nil
+}
+
+// APIError is the API's own account in r, as far as it can be read.
+func (r *Reply) APIError() *APIError {
+	e := &APIError{Status: r.Status}
+	var envelope struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Details json.RawMessage `json:"details"`
+		TraceID string          `json:"traceId"`
+	}
+	if json.Unmarshal(r.Body, &envelope) != nil {
+		return e
+	}
+	e.Message, e.Details, e.TraceID = envelope.Message, envelope.Details, envelope.TraceID
+	_ = json.Unmarshal(envelope.Error, &e.Code) // some APIs have an object there
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if p := new(Problem); strings.EqualFold(strings.TrimSpace(kind), "application/problem+json") && json.Unmarshal(r.Body, p) == nil {
+		e.Problem = p
+		if e.Code == "" {
+			if e.Code = p.Type; e.Code == "" || e.Code == "about:blank" {
+				e.Code = p.Title
+			}
+		}
+		if e.Message == "" {
+			e.Message = p.Detail
+		}
+	}
+	return e
+}
+
+// peek reads the body and puts it back.
+func peek(resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("samekey: reading the answer: %w", err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		return nil, err
+	}
+	resp.Body = newBytesBody(body)
+	return body, nil
+}
