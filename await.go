@@ -41,8 +41,10 @@ func (k *call) poll() {
 			return
 		}
 	}
-	for {
-		k.wait = k.pollWait()
+	for first := true; ; first = false {
+		if k.wait = k.pollWait(); first && k.last.Resp == nil { // recovered: it is due
+			k.wait = 0
+		}
 		if end, ok := k.endTime(); ok && time.Now().Add(k.wait).After(end) {
 			k.limit = k.tooLate()
 			return
@@ -146,6 +148,9 @@ func (k *call) resend() bool {
 	}
 	before := k.last
 	k.attempt()
+	if k.last.Resp != nil {
+		k.retryAfter(k.last.Resp)
+	}
 	switch {
 	case k.refused != nil:
 		k.end, k.prior = k.refused, true
@@ -189,11 +194,9 @@ func (k *call) pollWait() time.Duration {
 	if k.advised.After(time.Now()) {
 		return time.Until(k.advised)
 	}
-	if k.last.Resp != nil {
-		if ms, ok := lookup(k.last.Body, canonjson.Pointer{"retry_after"}); ok {
-			if n, err := strconv.ParseUint(ms, 10, 31); err == nil && n > 0 {
-				return min(time.Duration(n)*time.Millisecond, max(k.plan.MaxRetryAfter, k.plan.contract.Poll.Interval))
-			}
+	if ms, ok := lookup(k.last.Body, canonjson.Pointer{"retry_after"}); ok {
+		if n, err := strconv.ParseUint(ms, 10, 31); err == nil && n > 0 {
+			return min(time.Duration(n)*time.Millisecond, max(k.plan.MaxRetryAfter, k.plan.contract.Poll.Interval))
 		}
 	}
 	return k.plan.contract.Poll.Interval
@@ -220,9 +223,7 @@ func (p poller) Build(ctx context.Context) (*http.Request, error) {
 	}
 	k.prepared = req
 	if jar := k.reads.Jar; jar != nil {
-		for _, c := range jar.Cookies(p.target) {
-			req.AddCookie(c)
-		}
+		addCookies(req, jar.Cookies(p.target))
 	}
 	if k.cfg.Prepare != nil {
 		if err := k.cfg.Prepare(req.Context(), req); err != nil {

@@ -188,8 +188,9 @@ func (e *OutcomeUnknownError) Is(target error) bool { return target == ErrUnknow
 
 func (e *OutcomeUnknownError) Unwrap() error { return e.Err }
 
-// NotSentError says that no byte of the command left, in this call or before it, and that none will: its record is gone.
-// Matches ErrNotSent and whatever its cause matches.
+// NotSentError says that this call sent nothing that may have had an effect, and that nothing of it will be sent later:
+// what it recorded is gone. Whether an earlier call under the same name did is another question, which EffectOf answers:
+// a call that ended before the store was asked cannot know. Matches ErrNotSent and whatever its cause matches.
 type NotSentError struct {
 	Call
 	Err error

@@ -43,9 +43,7 @@ func (k *call) Build(ctx context.Context) (*http.Request, error) {
 	req := newRequest(&attemptContext{ctx, k}, &k.rec, u, k.cmd.live, k.cmd.body)
 	k.prepared = req
 	if jar := k.reads.Jar; jar != nil {
-		for _, c := range jar.Cookies(u) {
-			req.AddCookie(c)
-		}
+		addCookies(req, jar.Cookies(u))
 	}
 	if k.cfg.Prepare != nil {
 		target, host, body := *req.URL, req.Host, req.Body
@@ -78,6 +76,15 @@ func (k *call) Build(ctx context.Context) (*http.Request, error) {
 		}
 	}
 	return req, nil
+}
+
+// addCookies leaves alone those that a client above has set from the same jar.
+func addCookies(req *http.Request, cookies []*http.Cookie) {
+	for _, c := range cookies {
+		if _, err := req.Cookie(c.Name); err != nil {
+			req.AddCookie(c)
+		}
+	}
 }
 
 // changed names what Prepare may not touch and did.

@@ -25,9 +25,10 @@ func (c *Client) AsResponses() *Client { return &Client{core: c.core, responses:
 func (c *Client) Transport() http.RoundTripper { return transport{c.core} }
 
 // HTTPClient returns a new http.Client over [Client.Transport]. A redirect of a command is the answer that it returns;
-// those of reads are followed as usual.
+// those of reads are followed as usual. Its Jar is that of Config.HTTPClient. Setting a Timeout on it ends calls, not
+// attempts, and hides their typed errors behind net/http's own: Policy.Deadline is the better place.
 func (c *Client) HTTPClient() *http.Client {
-	return &http.Client{Transport: c.Transport(), Jar: nil, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+	return &http.Client{Transport: c.Transport(), Jar: c.reads.Jar, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if resultOf(req.Response) != nil {
 			return http.ErrUseLastResponse
 		}

@@ -52,15 +52,20 @@ func settingsOf[T any](all []T) []string {
 // table has a row for each contender and two columns for each setting: the ratio to base, and the time of one operation
 // as the goroutine that makes it sees it.
 func (r report) table(w io.Writer, title string, settings, contenders []string, base string) {
-	if !slices.ContainsFunc(settings, func(s string) bool {
-		return slices.ContainsFunc(contenders, func(c string) bool { return len(r.Runs[at(c, s)]) > 0 })
-	}) {
+	has := func(c, s string) bool { return len(r.Runs[at(c, s)]) > 0 }
+	settings = slices.DeleteFunc(slices.Clone(settings), func(s string) bool {
+		return !slices.ContainsFunc(contenders, func(c string) bool { return has(c, s) })
+	})
+	if len(settings) == 0 {
 		return
 	}
 	_, _ = fmt.Fprintf(w, "\n%s\n\n", title)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "%-18s\t%s\t\t\n", "", strings.Join(settings, "\t\t"))
 	for _, c := range contenders {
+		if !slices.ContainsFunc(settings, func(s string) bool { return has(c, s) }) {
+			continue
+		}
 		_, _ = fmt.Fprintf(t, "%-18s\t", c)
 		for _, s := range settings {
 			_, _ = fmt.Fprintf(t, "%s\t%s\t", number(median(r.Runs.rounds([]string{at(c, s), at(base, s)}, rates))), number(r.latency(c, s)))

@@ -86,7 +86,8 @@ func drive(g int, more func() bool, op func() error) (sample, error) {
 			n := int64(0)
 			for failed.Load() == nil && more() {
 				if err := op(); err != nil {
-					failed.CompareAndSwap(nil, &err)
+					first := err // so that err itself stays off the heap
+					failed.CompareAndSwap(nil, &first)
 					break
 				}
 				n++

@@ -43,6 +43,11 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, "attempt 1: no answer, effect; attempt 2: 503; attempt 3: 201",
 		b.eval(`document.querySelectorAll(".track")[1].getAttribute("aria-label")`))
 
+	assert.Equal(t, true, b.eval(`[...document.querySelectorAll(".track")].every((t) => {
+		const labels = [...t.querySelectorAll("i")].map((i) => i.getBoundingClientRect());
+		return labels.every((l, i) => i === 0 || labels[i - 1].right <= l.left);
+	})`), "no label covers another")
+
 	b.press("j")
 	b.press("j")
 	b.press("Enter")

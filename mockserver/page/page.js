@@ -104,12 +104,15 @@ function track(requests) {
   const start = at(requests[0].at);
   const end = Math.max(...requests.map((r) => at(r.end ?? r.at)));
   const span = Math.max(end - start, 1);
+  // Attempts stand where their time is, but never so close that a label covers the next.
+  const gap = Math.min(13, 87 / Math.max(requests.length - 1, 1));
+  const left = requests.map((r) => ((at(r.at) - start) / span) * 87);
+  for (let i = 1; i < left.length; i++) left[i] = Math.max(left[i], left[i - 1] + gap);
+  for (let i = left.length - 1, most = 87; i >= 0; i--, most -= gap) left[i] = Math.min(left[i], most);
   const bars = requests.map((r, i) => {
     const label = (r.status ? `${r.status}${r.lost ? " cut" : ""}` : r.end ? "lost" : "…") + (r.effect ? " ◆" : "");
     const bar = node("span", `bar ${tone(r)}`, node("i", "", label));
-    // Attempts in the same instant stand side by side all the same.
-    const left = Math.max(((at(r.at) - start) / span) * 92, (i / requests.length) * 20);
-    bar.style.left = `${left}%`;
+    bar.style.left = `${left[i]}%`;
     bar.style.width = `${((at(r.end ?? r.at) - at(r.at)) / span) * 8}%`;
     return bar;
   });

@@ -150,7 +150,7 @@ func (j *Journal) await(ctx context.Context, b *batch, i int) (maybe bool, err e
 		if ch.create {
 			j.idx.remove(ch.slot)
 		}
-		
+		b.void(i)
 		j.mu.Unlock()
 		return false, ctx.Err()
 	}

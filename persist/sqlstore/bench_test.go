@@ -100,4 +100,3 @@ func byHand(b *testing.B, p database) {
 	_, err = db.ExecContext(ctx, "DROP TABLE "+table)
 	require.NoError(b, err)
 }
-

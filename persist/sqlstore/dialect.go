@@ -9,7 +9,7 @@ type Dialect uint8
 const (
 	PostgreSQL Dialect = iota + 1 // 12 and later
 	MariaDB                       // 10.6 and later
-	SQLite                        // 3.38 and later, several processes on one host, never on a network file system
+	SQLite                        // 3.42 and later, several processes on one host, never on a network file system
 )
 
 func (d Dialect) String() string {
@@ -38,7 +38,7 @@ type dialect struct {
 
 	doublings int // of the wait between tries, from 1 ms
 
-	perConn  string // makes a connection fit for use
+	perConn  string // makes a new connection fit for use
 	notify   string // wakes listeners at commit
 	readOnly string // 1 if the server takes no writes
 	probe    string // fails if the database takes no writes
@@ -90,8 +90,8 @@ var dialects = map[Dialect]*dialect{
 	},
 	SQLite: {
 		name: "SQLite", dir: "sqlite",
-		// The fraction has three digits. Processes on one host have one clock.
-		now:      `(CAST(strftime('%s', 'now') AS INTEGER) * 1000000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000000)`,
+		// In milliseconds. Processes on one host have one clock.
+		now:      `(CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000)`,
 		token:    `(SELECT next FROM {token})`,
 		conflict: `ON CONFLICT (ref_hash) DO NOTHING`,
 		slow:     `0`,

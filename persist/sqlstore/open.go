@@ -31,6 +31,7 @@ type Store struct {
 	calls   sync.WaitGroup
 	held    map[holding]time.Time
 	pruneAt int
+	fits    map[any]bool // driver's connections that are set up
 
 	removals   removals
 	background context.Context // ends with the store
@@ -53,7 +54,7 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, o: o, d: dialects[o.Dialect], q: o.statements(), held: map[holding]time.Time{}, pruneAt: 1024}
+	s := &Store{db: db, o: o, d: dialects[o.Dialect], q: o.statements(), held: map[holding]time.Time{}, pruneAt: 1024, fits: map[any]bool{}}
 	if s.d.oneWriter {
 		s.writer = make(chan struct{}, 1)
 	}

@@ -78,12 +78,37 @@ func (s *Store) once(ctx context.Context, write bool, f func(c *sql.Conn) error)
 		return notSent{err}
 	}
 	defer c.Close() //nolint:errcheck // it goes back to the pool
-	if s.d.perConn != "" {
-		if _, err := c.ExecContext(ctx, s.d.perConn); err != nil {
-			return notSent{err}
-		}
+	if err := s.fit(ctx, c); err != nil {
+		return notSent{err}
 	}
 	return f(c)
+}
+
+// fit sets up a connection that was not seen before; database/sql makes them as it likes.
+func (s *Store) fit(ctx context.Context, c *sql.Conn) error {
+	if s.d.perConn == "" {
+		return nil
+	}
+	var id any
+	if err := c.Raw(func(conn any) error { id = conn; return nil }); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	known := s.fits[id]
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	if _, err := c.ExecContext(ctx, s.d.perConn); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.fits) > 1000 { // most of them closed long ago
+		clear(s.fits)
+	}
+	s.fits[id] = true
+	return nil
 }
 
 // bound makes the server end what runs past the context. PostgreSQL and SQLite are told by their drivers.
