@@ -118,6 +118,9 @@ func (k *call) begin() *answer {
 	}
 	k.observe(Event{Step: StepBegin})
 	e, err := k.store.Begin(k.ctx, rec)
+	if err == nil && e.State() == Pending && e.Claim.Token == 0 && k.letGo(k.ctx, rec.Ref) { // our own recovery only held it
+		e, err = k.store.Begin(k.ctx, rec)
+	}
 	if err != nil {
 		return k.beginFailed(err)
 	}
@@ -220,7 +223,7 @@ func (k *call) takeOver() *answer {
 
 // newIntent takes the name of a rejected operation for another payload, under a new key.
 func (k *call) newIntent() *answer {
-	e, err := k.store.Claim(k.ctx, k.rec.Ref)
+	e, err := k.take(k.ctx, k.rec.Ref)
 	switch {
 	case errors.Is(err, persist.ErrBusy):
 		return k.failed(&BusyError{Call: k.call()})

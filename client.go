@@ -71,11 +71,12 @@ type core struct {
 	open      map[Ref]*handover
 	conflicts map[Ref]*unwritten
 	closed    bool
+	holding   holding
 }
 
 // New validates cfg. Its errors are *PolicyError, naming endpoint and field, all of them joined.
 func New(cfg Config) (*Client, error) {
-	c := &core{cfg: cfg, live: map[*call]struct{}{}, open: map[Ref]*handover{}, conflicts: map[Ref]*unwritten{}, plans: map[string]*plan{}}
+	c := &core{cfg: cfg, live: map[*call]struct{}{}, open: map[Ref]*handover{}, conflicts: map[Ref]*unwritten{}, plans: map[string]*plan{}, holding: newHolding()}
 	var errs []error
 	if cfg.Store == nil {
 		errs = append(errs, &PolicyError{Field: "Store", Why: "is missing: journal.Open makes one on disk, memory.New one for tests"})

@@ -47,7 +47,7 @@ func (c *core) operation(rec *persist.Record) Operation {
 // original time of its first send, which bounds the key's life. Its answer is Do's. A settled one is answered from the
 // store. Errors are Do's, and persist.ErrNotFound.
 func (c *Client) Resume(ctx context.Context, ref Ref) (*http.Response, error) {
-	e, err := c.cfg.Store.Claim(ctx, ref)
+	e, err := c.take(ctx, ref)
 	switch {
 	case errors.Is(err, persist.ErrBusy):
 		return nil, &BusyError{Call: Call{Ref: ref}}
@@ -142,6 +142,9 @@ func (c *Client) Abandon(ctx context.Context, ref Ref, reason string) error {
 // been sent gives its protection away.
 func (c *Client) Forget(ctx context.Context, ref Ref) error {
 	err := c.cfg.Store.Forget(ctx, ref)
+	if errors.Is(err, persist.ErrBusy) && c.letGo(ctx, ref) {
+		err = c.cfg.Store.Forget(ctx, ref)
+	}
 	if errors.Is(err, persist.ErrBusy) {
 		return &BusyError{Call: Call{Ref: ref}}
 	}
@@ -153,7 +156,7 @@ func (c *Client) Forget(ctx context.Context, ref Ref) error {
 
 // change does something to an operation that nobody owns.
 func (c *Client) change(ctx context.Context, ref Ref, f func(persist.Entry) error) error {
-	e, err := c.cfg.Store.Claim(ctx, ref)
+	e, err := c.take(ctx, ref)
 	if errors.Is(err, persist.ErrBusy) {
 		return &BusyError{Call: Call{Ref: ref}}
 	}

@@ -163,8 +163,10 @@ func (k *call) redact(err error) error {
 			}
 			for _, l := range lines {
 				hide(l)
-				if _, token, found := strings.Cut(l, " "); found {
-					hide(token)
+				for part := range strings.FieldsFuncSeq(l, func(r rune) bool { return strings.ContainsRune(" ;,=", r) }) {
+					if len(part) >= 8 { // a token, or one cookie's value; shorter words would be found everywhere
+						hide(part)
+					}
 				}
 			}
 		}

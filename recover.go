@@ -77,7 +77,10 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 	defer cancel(nil)
 	defer context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })()
 
-	p := &pass{core: c.core, Recovery: r, tried: map[Ref]bool{}, slots: make(chan struct{}, r.Concurrency)}
+	p := &pass{
+		core: c.core, Recovery: r, tried: map[Ref]bool{}, batch: (r.Concurrency + 1) / 2,
+		slots: make(chan struct{}, 2*r.Concurrency), turns: make(chan struct{}, r.Concurrency),
+	}
 	defer p.giveBack(ctx)
 	if !sleep(ctx, jitter(r.Jitter)) {
 		return Report{}, endOf(ctx)
@@ -85,6 +88,9 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 	err = p.due(ctx)
 	if err == nil && r.Reconcile != nil {
 		err = p.parked(ctx)
+	}
+	if err == nil {
+		err = p.last(ctx)
 	}
 	p.running.Wait()
 	if ctx.Err() != nil {
@@ -152,53 +158,61 @@ func sleep(ctx context.Context, d time.Duration) bool {
 type pass struct {
 	*core
 	Recovery
-	slots   chan struct{}
+	batch   int           // claimed at once
+	slots   chan struct{} // one for each that is claimed: those under way, and as many that wait for their turn
+	turns   chan struct{}
 	running sync.WaitGroup
 
 	mu     sync.Mutex
 	report Report
-	tried  map[Ref]bool
+	tried  map[Ref]bool // what may come due again
 	held   []persist.Claim
+	late   []Ref // whose answers were refused before: all others go first
+	lasts  bool  // it is their time
 }
 
 // due takes what is due, until nothing is that this pass has not tried.
 func (p *pass) due(ctx context.Context) error {
 	for {
-		// Claimed is only what can begin at once: a call of this process that asks for it is to find it under way.
-		free := p.reserve(ctx, p.Concurrency)
-		if free == 0 {
+		if !p.reserve(ctx, p.batch) {
 			return ctx.Err()
 		}
-		entries, err := p.cfg.Store.ClaimDue(ctx, free)
-		for _, e := range entries {
-			if p.start(ctx, e) {
-				free--
-			}
-		}
-		p.free(free)
-		if err != nil || len(entries) == 0 {
+		n, err := p.claim(ctx)
+		if err != nil || n == 0 {
 			return err
 		}
 	}
 }
 
-// reserve waits for a slot, as long as ctx allows, and takes what else is free, n at most.
-func (p *pass) reserve(ctx context.Context, n int) (got int) {
-	select {
-	case p.slots <- struct{}{}:
-		got++
-	case <-ctx.Done():
-		return 0
+// claim takes a batch that is due, in slots that are reserved.
+func (p *pass) claim(ctx context.Context) (n int, err error) {
+	free := p.batch
+	defer func() { p.free(free) }()
+	done, err := p.claims(ctx)
+	if err != nil {
+		return 0, err
 	}
-	for got < n {
-		select {
-		case p.slots <- struct{}{}:
-			got++
-		default:
-			return got
+	defer done()
+	entries, err := p.cfg.Store.ClaimDue(ctx, free)
+	for _, e := range entries {
+		if p.start(ctx, e) {
+			free--
 		}
 	}
-	return got
+	return len(entries), err
+}
+
+// reserve waits for n slots, as long as ctx allows.
+func (p *pass) reserve(ctx context.Context, n int) bool {
+	for i := range n {
+		select {
+		case p.slots <- struct{}{}:
+		case <-ctx.Done():
+			p.free(i)
+			return false
+		}
+	}
+	return true
 }
 
 func (p *pass) free(n int) {
@@ -216,60 +230,98 @@ func (p *pass) parked(ctx context.Context) error {
 		if !rec.Progress.Parked {
 			continue
 		}
-		if p.reserve(ctx, 1) == 0 {
-			return ctx.Err()
-		}
-		e, err := p.cfg.Store.Claim(ctx, rec.Ref)
-		if err == nil && p.start(ctx, e) {
-			continue
-		}
-		p.free(1)
-		if err != nil && !errors.Is(err, persist.ErrBusy) && !errors.Is(err, persist.ErrNotFound) {
+		if err := p.single(ctx, rec.Ref); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// start finishes e in a slot that is reserved. What comes due again within this pass is held until its end: given back,
-// it would only be claimed again.
+// last has those answers handed over that a handler has refused before.
+func (p *pass) last(ctx context.Context) error {
+	p.lasts = true
+	for _, ref := range p.late {
+		p.letGo(ctx, ref)
+		p.mu.Lock()
+		delete(p.tried, ref)
+		p.mu.Unlock()
+		if err := p.single(ctx, ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// single takes one operation, if it is to be had.
+func (p *pass) single(ctx context.Context, ref Ref) error {
+	if !p.reserve(ctx, 1) {
+		return ctx.Err()
+	}
+	started := false
+	defer func() {
+		if !started {
+			p.free(1)
+		}
+	}()
+	done, err := p.claims(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	e, err := p.cfg.Store.Claim(ctx, ref)
+	switch {
+	case errors.Is(err, persist.ErrBusy), errors.Is(err, persist.ErrNotFound):
+		return nil
+	case err == nil:
+		started = p.start(ctx, e)
+	}
+	return err
+}
+
+// start finishes e in a slot that is reserved, when its turn comes. What comes due again within this pass is held until
+// its end: given back, it would only be claimed again.
 func (p *pass) start(ctx context.Context, e persist.Entry) bool {
 	p.mu.Lock()
-	again := p.tried[e.Ref]
+	hold := p.tried[e.Ref]
 	p.tried[e.Ref] = true
-	if again {
-		p.held = append(p.held, e.Claim)
+	if !hold && !p.lasts && e.Answer != nil && p.refusedBefore(e.Ref) {
+		hold, p.late = true, append(p.late, e.Ref)
 	}
 	p.mu.Unlock()
-	if again {
+	if hold {
+		p.hold(e.Claim)
 		return false
 	}
+	begun := make(chan struct{})
 	p.running.Go(func() {
+		known := sync.OnceFunc(func() { close(begun) })
 		defer p.free(1)
-		p.one(ctx, e)
+		defer known()
+		defer p.contain(ctx, &e.Record)
+		p.one(ctx, e, known)
 	})
+	<-begun // from here on a call of this client that asks for it finds it under way
 	return true
 }
 
-func (p *pass) hold(c persist.Claim) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held = append(p.held, c)
-}
-
-func (p *pass) giveBack(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	for _, c := range p.held {
-		_ = p.cfg.Store.Release(ctx, c) // a store that fails here has no claim to hold
+// contain keeps a panic in one of the caller's hooks from ending the recovery of the others; the operation stays pending.
+func (p *pass) contain(ctx context.Context, rec *persist.Record) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	p.count(func(r *Report) { r.Pending++ })
+	if p.observer != nil {
+		p.observer(ctx, Event{Step: StepWarning, Time: time.Now(), Ref: rec.Ref, Key: rec.Key, Method: rec.Method, Recovery: true,
+			Durable: true, Attempt: rec.Progress.Attempts, Err: fmt.Errorf("samekey: a hook panicked: %v", v)})
 	}
 }
 
 // recoverAgain is the least time after which an operation that stayed unknown is due again.
 const recoverAgain = 30 * time.Second
 
-// one finishes one operation.
-func (p *pass) one(ctx context.Context, e persist.Entry) {
+// one finishes one operation. It calls known once those who ask for it can find it under way.
+func (p *pass) one(ctx context.Context, e persist.Entry, known func()) {
 	cmd, err := p.recorded(&e.Record)
 	if err != nil { // a target that this version cannot read
 		p.hold(e.Claim)
@@ -289,15 +341,31 @@ func (p *pass) one(ctx context.Context, e persist.Entry) {
 		}
 		p.count(func(r *Report) { r.add(a, k) })
 		k.observe(Event{Step: StepRecovered, State: a.info.State, Status: k.last.status(), Err: a.err})
+		if k.final != nil && !k.final.Owed { // it does not come due again
+			p.mu.Lock()
+			delete(p.tried, e.Ref)
+			p.mu.Unlock()
+		}
 		return a
 	}
-	// A call of this process that asks for the operation meanwhile gets a share of the answer.
+	// A call of this client that asks for the operation meanwhile gets a share of the answer, and waits for no turn.
 	a, _, err := p.flights.Do(ctx, e.Ref, cmd, func(any) error { return errNoShare },
-		func(ctx context.Context, f *flight.Call[*answer]) *answer { return run(ctx, f.Deadline) })
-	if errors.Is(err, errNoShare) { // one has asked already, and is about to learn that it is busy
-		a = run(ctx, ctx.Deadline)
-	}
-	if a != nil {
+		func(ctx context.Context, f *flight.Call[*answer]) *answer {
+			known()
+			select {
+			case p.turns <- struct{}{}:
+				defer func() { <-p.turns }()
+			case <-f.Joined():
+			case <-ctx.Done(): // the pass has ended
+				_ = p.cfg.Store.Release(context.WithoutCancel(ctx), e.Claim)
+				return refused(Call{Ref: e.Ref}, endOf(ctx))
+			}
+			return run(ctx, f.Deadline)
+		})
+	switch {
+	case errors.Is(err, errNoShare): // one has asked already, and gets it
+		p.hold(e.Claim)
+	case a != nil:
 		a.drop()
 	}
 }
@@ -395,9 +463,11 @@ func (p *pass) hand(ctx context.Context, k *call, a *answer) *answer {
 		final := *k.final
 		final.Owed, final.Lazy = false, false
 		_ = k.put(final) // a failure leaves it owed
+		p.noteRefusal(k.rec.Ref, false)
 	case k.final.State == Conflicted && errors.As(err, &decided):
 		return p.decide(k, a, decided)
 	default:
+		p.noteRefusal(k.rec.Ref, true)
 		k.observe(Event{Step: StepHandler, State: k.final.State, Err: err})
 	}
 	return a

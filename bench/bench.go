@@ -173,7 +173,7 @@ func (b *bench) commits(g int, runs []string) (err error) {
 			return operate(s, g, lasting(size(b, 50*time.Millisecond, 80*time.Millisecond)))
 		}})
 	}
-	return b.interleave(4, cs)
+	return b.interleave(size(b, 3, 4), cs)
 }
 
 // operate drives a store, and counts the flushes of a journal.

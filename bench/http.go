@@ -143,7 +143,7 @@ func (b *bench) calls(runs []string) error {
 				})
 			}})
 		}
-		return b.interleave(4, cs)
+		return b.interleave(size(b, 3, 4), cs)
 	})
 }
 
@@ -195,7 +195,7 @@ func (b *bench) loopback(runs []string) error {
 				}})
 			}
 		}
-		return b.interleave(4, cs)
+		return b.interleave(size(b, 3, 4), cs)
 	})
 	return errors.Join(err, stop())
 }

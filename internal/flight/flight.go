@@ -36,9 +36,24 @@ type Call[V any] struct {
 	panic   any  // what run panicked with, for every caller to panic with
 	exited  bool // run ended its goroutine (t.FailNow in a hook), for every caller to end its own
 	waiting map[*waiter]struct{}
+	joined  chan struct{} // closed once a second caller waits; made when somebody asks
+	shared  bool
 	last    *waiter // who left last, and gets the result all the same
 	ending  bool    // the last waiter left
 	ended   bool    // nobody can leave any more
+}
+
+// Joined is closed once another caller has joined the first one.
+func (c *Call[V]) Joined() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.joined == nil {
+		c.joined = make(chan struct{})
+		if c.shared {
+			close(c.joined)
+		}
+	}
+	return c.joined
 }
 
 type waiter struct{ deadline time.Time } // zero: none
@@ -82,6 +97,10 @@ func (g *Group[K, V]) Do(ctx context.Context, key K, data any, join func(data an
 				return v, false, err
 			}
 			c.waiting[w] = struct{}{}
+			if !c.shared && c.joined != nil {
+				close(c.joined)
+			}
+			c.shared = true
 			g.mu.Unlock()
 			v, err = c.wait(ctx, w)
 			return v, false, err

@@ -58,6 +58,7 @@ const (
 	classNew class = iota
 	classCompact
 	classSettle
+	classTrim
 )
 
 func (b *batch) end() int64 { return b.off + int64(len(b.buf)) }
@@ -98,16 +99,18 @@ func (j *Journal) room(ctx context.Context, n int, c class) (waited bool, err er
 		return false, errors.New("record is larger than 1 GiB")
 	}
 	var failed error
+	compacted := false
 	for {
 		if err := j.usable(); err != nil {
 			return waited, err
 		}
 		s, end := j.fill.seg, j.fill.end()+int64(n)
 		limit := s.size
-		if j.next == nil && c == classNew {
-			limit -= s.reserve()
-		} else if j.next == nil && c == classCompact {
-			limit -= s.reserve() / 2
+		if j.next == nil {
+			limit = s.limit(c)
+		}
+		if j.tight && c == classSettle {
+			j.tidy()
 		}
 		if end <= limit {
 			if end > s.size/2 && j.next == nil && j.prep == nil && time.Since(j.prepFailed) > time.Second {
@@ -119,8 +122,19 @@ func (j *Journal) room(ctx context.Context, n int, c class) (waited bool, err er
 			j.rotate()
 			continue
 		}
-		if failed != nil {
+		if failed != nil && (c != classSettle || compacted) {
 			return waited, failed
+		}
+		if failed != nil {
+			// A settle makes room for itself, if settles before it have left any.
+			compacted, waited = true, true
+			j.mu.Unlock()
+			err := j.compactWhile(ctx, j.wasteful)
+			j.mu.Lock()
+			if err != nil {
+				return waited, failed
+			}
+			continue
 		}
 		waited = true
 		p := j.prepare(int64(n))

@@ -126,7 +126,7 @@ func (j *Journal) wasteful() bool {
 	for _, s := range j.segs[:len(j.segs)-1] {
 		full += s.size
 	}
-	return full > j.opt.SegmentSize/2+2*j.idx.live || j.segs[0].seq <= j.mustCompact
+	return full > j.opt.SegmentSize/2+2*j.idx.live || j.tight && full > j.opt.SegmentSize+j.idx.live || j.segs[0].seq <= j.mustCompact
 }
 
 // sweep forgets names whose time has passed, and counts bodies whose time has passed as dead.
@@ -189,11 +189,24 @@ func (j *Journal) compactOldest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	in := func(x *slot) bool { return x.put.seg == s.seq }
+	var alive int64
+	in := func(x *slot) bool {
+		if x.put.seg != s.seq {
+			return false
+		}
+		alive += int64(x.size)
+		return true
+	}
 	for round := 0; ; round++ {
 		left := j.picks(0, false, in)
 		if len(left) == 0 {
 			break
+		}
+		j.mu.Lock()
+		scarce := j.tight && j.fill.end()+alive > j.fill.seg.limit(classCompact)
+		j.mu.Unlock()
+		if scarce {
+			return fmt.Errorf("%s: no space to move %d records that are alive", s.name, len(left)) // settles need it more
 		}
 		if round > 3 {
 			return fmt.Errorf("%s: %d records could not be moved", s.name, len(left))
@@ -204,7 +217,7 @@ func (j *Journal) compactOldest(ctx context.Context) error {
 	}
 	// Only once the log itself says that s is out may the file go.
 	trim := appendTrim(nil, follower.seq)
-	if err := j.putCalm(ctx, trim, change{kind: kindTrim, class: classCompact}); err != nil {
+	if err := j.putCalm(ctx, trim, change{kind: kindTrim, class: classTrim}); err != nil {
 		return err
 	}
 	j.mu.Lock()

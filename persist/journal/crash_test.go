@@ -40,7 +40,6 @@ func (d simFS) list() ([]string, error)  { return d.Names() }
 func (d simFS) sync() error              { return d.SyncDir() }
 func (d simFS) close() error             { return nil }
 
-func (f simFile) truncate(n int64) error { return f.Truncate(n) }
 func (f simFile) allocate(n int64) error { return f.Allocate(n) }
 func (f simFile) sync() error            { return f.Sync() }
 func (f simFile) size() (int64, error)   { return f.Size() }

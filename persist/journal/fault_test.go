@@ -156,6 +156,36 @@ func TestDiskFull(t *testing.T) {
 	require.Empty(t, checkSim(t, disk).report.Damage)
 }
 
+// TestDiskFullSettlesAll: however many are pending when the disk is full, each can be settled, and what they leave is used
+// again.
+func TestDiskFullSettlesAll(t *testing.T) {
+	ctx := context.Background()
+	disk := crashfs.New(1)
+	disk.SetSpace(40 * tiny)
+	j, err := openSim(disk, tiny)
+	require.NoError(t, err)
+	var claims []persist.Claim
+	for i := 0; ; i++ {
+		e, err := j.Begin(ctx, numbered(i))
+		if err != nil {
+			require.ErrorIs(t, err, persist.ErrFull)
+			break
+		}
+		claims = append(claims, e.Claim)
+	}
+	require.Greater(t, len(claims), 2000)
+	for i, c := range claims {
+		require.NoError(t, j.Settle(ctx, c, persist.Answer{State: persist.Succeeded, Lazy: i%2 == 0}), "%d of %d", i, len(claims))
+	}
+	for i := range 1000 {
+		begin(t, j, 10_000+i)
+	}
+	require.NoError(t, j.Close())
+	l := checkSim(t, disk)
+	require.Empty(t, l.report.Damage)
+	require.Equal(t, 1000, l.idx.pending)
+}
+
 // TestFullAtWrite: a file system that has no room although the space was prewritten.
 func TestFullAtWrite(t *testing.T) {
 	ctx := context.Background()

@@ -22,7 +22,6 @@ type file interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
-	truncate(size int64) error
 	allocate(size int64) error // reserves blocks, where the system can: fails early on a full disk
 	sync() error               // contents, and what is needed to read them back
 	size() (int64, error)
@@ -73,8 +72,6 @@ func (d osDir) sync() error {
 	}
 	return errors.Join(syncDir(f), f.Close())
 }
-
-func (f osFile) truncate(n int64) error { return f.Truncate(n) }
 
 func (f osFile) size() (int64, error) {
 	st, err := f.Stat()

@@ -35,6 +35,7 @@ type Journal struct {
 	armed   bool // timer
 
 	prepFailed  time.Time
+	tight       bool   // the disk had no room for another segment
 	mustCompact uint32 // segments up to this one are damaged
 
 	compacting sync.Mutex
@@ -71,7 +72,7 @@ func fail(method string, ref persist.Ref, maybe bool, err error) error {
 	return &persist.Error{Store: "journal", Method: method, Ref: ref, Maybe: maybe, Err: err}
 }
 
-// encode runs fn on a buffer that is used again.
+// buffer is one that is used again, once giveBack has it.
 func (j *Journal) buffer() *[]byte {
 	if b, ok := j.scratch.Get().(*[]byte); ok {
 		return b
@@ -159,7 +160,7 @@ func (j *Journal) claim(i uint32, ref persist.Ref) persist.Claim {
 	return persist.Claim{Ref: ref, Token: j.token}
 }
 
-// held finds the slot that c holds, when nothing of it is being written. Under mu, which it may give up meanwhile.
+// holder finds the slot that c holds, when nothing of it is being written. Under mu, which it may give up meanwhile.
 func (j *Journal) holder(ctx context.Context, c persist.Claim) (uint32, error) {
 	for {
 		if err := j.usable(); err != nil {

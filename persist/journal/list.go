@@ -10,7 +10,7 @@ import (
 	"github.com/samekey/samekey/persist"
 )
 
-// ref names a slot at one time.
+// pick is a slot as it was when it was looked at: opid tells whether it still is.
 type pick struct {
 	created int64
 	opid    uint64

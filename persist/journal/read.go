@@ -19,7 +19,7 @@ func wrap(method string, ref persist.Ref, err error) error {
 	return fail(method, ref, false, err)
 }
 
-// source is what records are read back from: a journal, or one that is only looked at.
+// source is where the bytes of a record are.
 type source struct {
 	put, mark, ans part
 }

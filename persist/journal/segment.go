@@ -20,9 +20,20 @@ type segment struct {
 	crc    uint32 // of the last
 }
 
-// reserveOf keeps room in the last prewritten segment for what must not be refused on a full disk: new records stop
-// short of it, compaction at half of it, and settles may use it all.
-func (s *segment) reserve() int64 { return s.size / 8 }
+// limit is how far changes of a class may fill the last prewritten segment while no other is ready. On a full disk new
+// records stop well short of its end, compaction leaves room to settle, and settles leave room for the one small frame
+// that gives a dead segment back.
+func (s *segment) limit(c class) int64 {
+	switch c {
+	case classNew:
+		return s.size - s.size/8
+	case classCompact:
+		return s.size - s.size/16
+	case classSettle:
+		return s.size - 4*(frameHeader+9)
+	}
+	return s.size
+}
 
 // makeSegment prepares a file: space first, zeros over all of it, and only then the header, so that a crash leaves
 // something blank, or a segment.
@@ -162,6 +173,7 @@ func (j *Journal) prepare(n int64) *prep {
 		defer j.mu.Unlock()
 		j.prep = nil
 		j.next = s
+		j.tight = err != nil && noSpace(err)
 		if err != nil {
 			j.prepFailed = time.Now()
 			p.err = fmt.Errorf("prepare segment %d: %w", h.seq, err)

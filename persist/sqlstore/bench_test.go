@@ -47,7 +47,9 @@ func BenchmarkBeginSettle(b *testing.B) {
 					KeepBody: time.Now().Add(time.Hour), KeepName: time.Now().Add(2 * time.Hour)})
 			})
 		})
-		b.Run(d.String()+"/by hand", func(b *testing.B) { byHand(b, p) })
+		if d != SQLite { // whose writers would lock each other out by hand
+			b.Run(d.String()+"/by hand", func(b *testing.B) { byHand(b, p) })
+		}
 	}
 }
 
@@ -81,19 +83,11 @@ func byHand(b *testing.B, p database) {
 		table, arg(1), arg(2), arg(3), arg(4), arg(5), arg(6), arg(7))
 	remove := fmt.Sprintf(`DELETE FROM %s WHERE id = %s`, table, arg(1))
 	var n atomic.Int64
-	once := func(ctx context.Context, r persist.Record) error {
+	crowd(b, func(ctx context.Context) error {
+		r := op(strconv.FormatInt(n.Add(1), 10))
 		_, err := db.ExecContext(ctx, insert, r.ID, r.Created.UnixNano(), r.Key, r.Method, r.Target, encodeHeader(r.Header), r.Body)
 		if err == nil {
 			_, err = db.ExecContext(ctx, remove, r.ID)
-		}
-		return err
-	}
-	crowd(b, func(ctx context.Context) (err error) {
-		r := op(strconv.FormatInt(n.Add(1), 10))
-		for try := 0; try < 50; try++ {
-			if err = once(ctx, r); err == nil || p.dialect != SQLite {
-				return err
-			}
 		}
 		return err
 	})

@@ -100,7 +100,7 @@ var dialects = map[Dialect]*dialect{
 		// In WAL mode a commit waits for the disk only if synchronous is FULL. A busy database is tried again by the
 		// store, which listens to the context.
 		perConn:  `PRAGMA busy_timeout = 50; PRAGMA synchronous = FULL`,
-		probe:    `BEGIN IMMEDIATE`,
+		probe:    `BEGIN IMMEDIATE; CREATE TABLE samekey_probe (a integer)`,
 		undo:     `ROLLBACK`,
 		volatile: `SELECT CASE WHEN journal_mode IN ('wal', 'delete', 'truncate', 'persist') THEN '' ELSE 'journal_mode is ' || journal_mode END FROM pragma_journal_mode`,
 		exists:   `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '{schema}'`,

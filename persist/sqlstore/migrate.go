@@ -77,21 +77,22 @@ func Migrate(ctx context.Context, db *sql.DB, o Options) (err error) {
 	}
 	if o.Dialect == SQLite {
 		// Kept in the file. A database in memory, or on a file system without shared memory, stays as it is: Open tells.
-		if _, err := c.ExecContext(ctx, `PRAGMA journal_mode = WAL`); err != nil {
+		if err := o.patient(ctx, func() error { return execute(ctx, c, `PRAGMA journal_mode = WAL`) }); err != nil {
 			return fmt.Errorf("sqlstore: journal_mode = WAL: %w", err)
 		}
 	}
 	d := dialects[o.Dialect]
 	all := Migrations(o)
-	for {
-		done, err := step(ctx, c, o, d, all)
-		if err != nil && fateOf(err) == again && ctx.Err() == nil {
-			continue // another migrates
-		}
-		if err != nil || done {
+	for done := false; !done; {
+		err := o.patient(ctx, func() (err error) {
+			done, err = step(ctx, c, o, d, all)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // step applies the next migration, under the lock.

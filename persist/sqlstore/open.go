@@ -77,26 +77,30 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 // dial returns a connection to a database that is what o calls it.
 func dial(ctx context.Context, db *sql.DB, o Options) (*sql.Conn, error) {
 	d := dialects[o.Dialect]
-	c, err := db.Conn(ctx)
-	if err == nil {
-		if err = c.PingContext(ctx); err != nil {
-			err = errors.Join(err, c.Close())
+	var c *sql.Conn
+	err := o.patient(ctx, func() (err error) {
+		if c, err = db.Conn(ctx); err != nil {
+			return err
 		}
-	}
+		if err = c.PingContext(ctx); err != nil {
+			_ = c.Close()
+		}
+		return err
+	})
 	if err != nil {
 		return nil, &ConnectError{Dialect: o.Dialect, Err: err}
 	}
 	var version string
-	err = c.QueryRowContext(ctx, d.version).Scan(&version)
+	err = o.patient(ctx, func() error { return c.QueryRowContext(ctx, d.version).Scan(&version) })
 	if err != nil || !d.isIt(version) {
 		_ = c.Close()
-		if fateOf(err) == unknown && err != nil {
+		if err != nil && fateOf(err) == unknown {
 			return nil, &ConnectError{Dialect: o.Dialect, Err: err}
 		}
 		return nil, &DialectError{Dialect: o.Dialect, Version: version, Err: err}
 	}
 	if d.perConn != "" {
-		if _, err := c.ExecContext(ctx, d.perConn); err != nil {
+		if err := o.patient(ctx, func() error { return execute(ctx, c, d.perConn) }); err != nil {
 			return nil, &ConnectError{Dialect: o.Dialect, Err: errors.Join(err, c.Close())}
 		}
 	}
@@ -138,13 +142,13 @@ func writable(ctx context.Context, c *sql.Conn, o Options) error {
 	if d.probe == "" {
 		return nil
 	}
-	_, err := c.ExecContext(ctx, d.probe)
-	for busy := time.Now(); err != nil && fateOf(err) == again && ctx.Err() == nil && time.Since(busy) < o.RetryFor; {
-		_, err = c.ExecContext(ctx, d.probe) // it waits
-	}
-	if err == nil {
-		_, err = c.ExecContext(ctx, d.undo)
-	}
+	err := o.patient(ctx, func() error {
+		err := execute(ctx, c, d.probe)
+		if undo := execute(context.WithoutCancel(ctx), c, d.undo); err == nil {
+			err = undo
+		}
+		return err
+	})
 	if err != nil && fateOf(err) == failed {
 		return &ReadOnlyError{Dialect: o.Dialect, Err: err}
 	}
@@ -152,6 +156,21 @@ func writable(ctx context.Context, c *sql.Conn, o Options) error {
 		return &ConnectError{Dialect: o.Dialect, Err: err}
 	}
 	return nil
+}
+
+func execute(ctx context.Context, c *sql.Conn, query string) error {
+	_, err := c.ExecContext(ctx, query)
+	return err
+}
+
+// patient runs f until others are no longer in its way.
+func (o Options) patient(ctx context.Context, f func() error) error {
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := f()
+		if err == nil || fateOf(err) != again || ctx.Err() != nil || time.Since(start) > o.RetryFor {
+			return err
+		}
+	}
 }
 
 // Lease is how long a claim lasts without a Mark.

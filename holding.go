@@ -1,0 +1,98 @@
+package samekey
+
+import (
+	"context"
+	"errors"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// holding is what a client's recoveries have claimed and do not work at.
+type holding struct {
+	claiming chan struct{} // a lock: a recovery is about to claim, or has claimed and not yet begun
+	held     map[Ref]persist.Claim
+	refused  map[Ref]bool // whose answers a handler has refused
+}
+
+func newHolding() holding {
+	return holding{claiming: make(chan struct{}, 1), held: map[Ref]persist.Claim{}, refused: map[Ref]bool{}}
+}
+
+// claims locks, until done is called: calls of this client that meet a claim wait for what becomes of it.
+func (c *core) claims(ctx context.Context) (done func(), err error) {
+	select {
+	case c.holding.claiming <- struct{}{}:
+		return func() { <-c.holding.claiming }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// letGo has recovery give up an operation that it holds; false if it holds none, or works at it.
+func (c *core) letGo(ctx context.Context, ref Ref) bool {
+	done, err := c.claims(ctx)
+	if err != nil {
+		return false
+	}
+	done()
+	c.mu.Lock()
+	claim, is := c.holding.held[ref]
+	delete(c.holding.held, ref)
+	c.mu.Unlock()
+	return is && c.cfg.Store.Release(ctx, claim) == nil
+}
+
+// take claims one for a call of this client: what its own recovery only holds is no other call's.
+func (c *core) take(ctx context.Context, ref Ref) (persist.Entry, error) {
+	e, err := c.cfg.Store.Claim(ctx, ref)
+	if errors.Is(err, persist.ErrBusy) && c.letGo(ctx, ref) {
+		return c.cfg.Store.Claim(ctx, ref)
+	}
+	return e, err
+}
+
+// hold keeps a claim until the pass ends, or a call of this client wants the operation.
+func (p *pass) hold(c persist.Claim) {
+	p.mu.Lock()
+	p.held = append(p.held, c)
+	p.mu.Unlock()
+	p.core.mu.Lock()
+	p.holding.held[c.Ref] = c
+	p.core.mu.Unlock()
+}
+
+// giveBack ends the pass's hold.
+func (p *pass) giveBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.held {
+		p.core.mu.Lock()
+		still := p.holding.held[c.Ref] == c
+		if still {
+			delete(p.holding.held, c.Ref)
+		}
+		p.core.mu.Unlock()
+		if still {
+			_ = p.cfg.Store.Release(ctx, c) // a store that fails here has no claim to hold
+		}
+	}
+}
+
+// refusedBefore reports whether a handler has refused the operation's answer in this process.
+func (c *core) refusedBefore(ref Ref) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holding.refused[ref]
+}
+
+func (c *core) noteRefusal(ref Ref, refused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if refused {
+		c.holding.refused[ref] = true
+	} else {
+		delete(c.holding.refused, ref)
+	}
+}

@@ -1,0 +1,315 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/samekey/samekey/persist"
+)
+
+func networked(t *testing.T, test func(t *testing.T, d Dialect)) {
+	each(t, func(t *testing.T, d Dialect) {
+		if d != SQLite { // it has no wire
+			test(t, d)
+		}
+	})
+}
+
+// TestLostAnswers loses what the server has answered, again and again: each call either tells what has happened, or
+// fails and says Maybe.
+func TestLostAnswers(t *testing.T) {
+	networked(t, func(t *testing.T, d Dialect) {
+		p := fresh(t, d).migrated(t)
+		s, ctx := p.opened(t, func(o *Options) { o.Lease = time.Minute }), t.Context()
+		watcher := p.opened(t, nil)
+		var reads atomic.Int64
+		s.wire.listen(func() bool { return reads.Add(1)%7 != 0 })
+		sure := 0
+		for i := range 150 {
+			rec := op(fmt.Sprint("op-", i))
+			e, err := s.Begin(ctx, rec)
+			got, there := watcher.Get(ctx, rec.Ref)
+			if err != nil {
+				if !maybe(t, err) {
+					require.ErrorIs(t, there, persist.ErrNotFound)
+				}
+				continue
+			}
+			require.NoError(t, there)
+			require.Equal(t, rec.Key, got.Key)
+			require.True(t, e.New)
+			require.NotZero(t, e.Claim.Token)
+			if err = s.Mark(ctx, e.Claim, persist.Progress{Attempts: 2}); err != nil {
+				maybe(t, err)
+				continue
+			}
+			got, err = watcher.Get(ctx, rec.Ref)
+			require.NoError(t, err)
+			require.Equal(t, 2, got.Progress.Attempts)
+			a := persist.Answer{State: persist.Succeeded, Status: 200}
+			if i%2 == 0 {
+				a.KeepBody, a.KeepName = time.Now().Add(time.Hour), time.Now().Add(time.Hour)
+			}
+			if err = s.Settle(ctx, e.Claim, a); err != nil {
+				maybe(t, err)
+				require.NotErrorIs(t, err, persist.ErrClaimLost, "it is ours, and within its lease")
+				continue
+			}
+			got, err = watcher.Get(ctx, rec.Ref)
+			if i%2 == 0 {
+				require.NoError(t, err)
+				require.Equal(t, persist.Succeeded, got.State())
+				if err = s.Forget(ctx, rec.Ref); err != nil {
+					maybe(t, err)
+					continue
+				}
+				_, err = watcher.Get(ctx, rec.Ref)
+			}
+			require.ErrorIs(t, err, persist.ErrNotFound)
+			sure++
+		}
+		require.Greater(t, sure, 100, "most calls find out")
+		s.wire.listen(nil)
+	})
+}
+
+func maybe(t *testing.T, err error) bool {
+	t.Helper()
+	var e *persist.Error
+	require.ErrorAs(t, err, &e)
+	return e.Maybe
+}
+
+// TestNetworkDown: what cannot have left is not Maybe.
+func TestNetworkDown(t *testing.T) {
+	networked(t, func(t *testing.T, d Dialect) {
+		s := fresh(t, d).migrated(t).opened(t, func(o *Options) { o.RetryFor = 200 * time.Millisecond })
+		s.wire.cut(true)
+		require.Eventually(t, func() bool {
+			_, err := s.Begin(t.Context(), op("a"))
+			require.Error(t, err)
+			return !maybe(t, err) // once the pool has no broken connection
+		}, 20*time.Second, time.Millisecond)
+	})
+}
+
+// TestContextEnds: a call that waits for a lock ends with its context, and so does its statement.
+func TestContextEnds(t *testing.T) {
+	networked(t, func(t *testing.T, d Dialect) {
+		p := fresh(t, d).migrated(t)
+		s := p.opened(t, nil)
+		tx, err := p.db(t).Begin()
+		require.NoError(t, err)
+		require.NoError(t, s.Enqueue(t.Context(), tx, queued("op")))
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err = s.Begin(ctx, op("op"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, maybe(t, err))
+		require.Less(t, time.Since(start), resolveFor+2*time.Second)
+		require.NoError(t, tx.Rollback())
+		time.Sleep(500 * time.Millisecond)
+		_, err = s.Get(t.Context(), op("op").Ref)
+		require.ErrorIs(t, err, persist.ErrNotFound, "the INSERT did not go on by itself")
+	})
+}
+
+// TestOthersInTheWay: lock timeouts, deadlocks and serialisation failures of the server do not reach the caller.
+func TestOthersInTheWay(t *testing.T) {
+	set := map[Dialect]string{
+		PostgreSQL: "SET lock_timeout = '100ms'",
+		MariaDB:    "SET SESSION innodb_lock_wait_timeout = 1",
+	}
+	networked(t, func(t *testing.T, d Dialect) {
+		p := fresh(t, d).migrated(t)
+		s, ctx := p.opened(t, func(o *Options) { o.Lease = time.Minute }), t.Context()
+		e, err := s.Begin(ctx, op("op"))
+		require.NoError(t, err)
+		s.pool.SetMaxOpenConns(1)
+		s.pool.SetMaxIdleConns(1)
+		_, err = s.pool.Exec(set[d])
+		require.NoError(t, err)
+		tx, err := p.db(t).Begin()
+		require.NoError(t, err)
+		_, err = tx.Exec(s.o.expand("UPDATE {operations} SET named = 1 - named"))
+		require.NoError(t, err)
+		time.AfterFunc(1300*time.Millisecond, func() { _ = tx.Rollback() })
+		require.NoError(t, s.Mark(ctx, e.Claim, persist.Progress{Attempts: 2}))
+	})
+	t.Run("serializable", func(t *testing.T) {
+		t.Parallel()
+		p := fresh(t, PostgreSQL).migrated(t)
+		db, err := sql.Open("pgx", sharedPostgreSQL.s.postgresDSN("postgres")+"&default_transaction_isolation=serializable")
+		require.NoError(t, err)
+		defer db.Close()
+		o := p.options()
+		o.Lease, o.RetryFor = time.Minute, 20*time.Second
+		s, err := Open(t.Context(), db, o)
+		require.NoError(t, err)
+		defer s.Close()
+		hammer(t, s)
+	})
+}
+
+// hammer lets many callers use the same few operations; no call may fail for being in another's way.
+func hammer(t *testing.T, s *Store) {
+	ctx := context.Background()
+	var failures sync.Map
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 40 {
+				e, err := s.Begin(ctx, op(fmt.Sprint(n%3)))
+				if err == nil && e.Claim.Token != 0 {
+					if n%2 == 0 {
+						err = s.Settle(ctx, e.Claim, persist.Answer{State: persist.Succeeded})
+					} else {
+						err = s.Release(ctx, e.Claim)
+					}
+				}
+				if err == nil {
+					var es []persist.Entry
+					es, err = s.ClaimDue(ctx, 2)
+					for _, e := range es {
+						err = errors.Join(err, s.Settle(ctx, e.Claim, persist.Answer{State: persist.Succeeded}))
+					}
+				}
+				if err != nil {
+					failures.Store(i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	failures.Range(func(_, err any) bool {
+		t.Error(err)
+		return true
+	})
+}
+
+// TestRestart kills the server in the middle of everything. What was acknowledged is there after it, and the store goes
+// on by itself.
+func TestRestart(t *testing.T) {
+	for _, d := range []Dialect{PostgreSQL, MariaDB} {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			recipe := map[Dialect]recipe{PostgreSQL: postgreSQL, MariaDB: mariaDB}[d]
+			srv, end := recipe.serve(t)
+			defer end()
+			p := database{dialect: d, prefix: defaultPrefix}
+			if d == PostgreSQL {
+				p.open = openPostgreSQL(srv, "postgres")
+			} else {
+				p.open = openMariaDB(t, srv)
+			}
+			p = p.migrated(t)
+			s := p.opened(t, func(o *Options) { o.Lease, o.RetryFor = time.Minute, time.Second })
+			ctx, cancel := context.WithCancel(t.Context())
+			var settled, pending, nothing sync.Map
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						rec := op(fmt.Sprint(i, "-", n))
+						e, err := s.Begin(context.Background(), rec)
+						if err != nil {
+							if e := new(persist.Error); errors.As(err, &e) && !e.Maybe {
+								nothing.Store(rec.Ref, true)
+							}
+							continue
+						}
+						keep := time.Now().Add(time.Hour)
+						err = s.Settle(context.Background(), e.Claim, persist.Answer{State: persist.Succeeded, KeepBody: keep, KeepName: keep, Lazy: true})
+						if err == nil {
+							settled.Store(rec.Ref, true)
+						} else {
+							pending.Store(rec.Ref, true)
+						}
+					}
+				})
+			}
+			for range 2 {
+				time.Sleep(time.Duration(500+rand.IntN(500)) * time.Millisecond)
+				srv.kill()
+				time.Sleep(300 * time.Millisecond)
+				srv.run(t)
+			}
+			time.Sleep(500 * time.Millisecond)
+			cancel()
+			all.Wait()
+			count := 0
+			settled.Range(func(ref, _ any) bool {
+				count++
+				got, err := s.Get(t.Context(), ref.(persist.Ref))
+				require.NoError(t, err)
+				require.Equal(t, persist.Succeeded, got.State())
+				return true
+			})
+			pending.Range(func(ref, _ any) bool {
+				_, err := s.Get(t.Context(), ref.(persist.Ref))
+				require.NoError(t, err)
+				return true
+			})
+			nothing.Range(func(ref, _ any) bool {
+				_, err := s.Get(t.Context(), ref.(persist.Ref))
+				require.ErrorIs(t, err, persist.ErrNotFound)
+				return true
+			})
+			require.Greater(t, count, 20)
+		})
+	}
+}
+
+// TestFencing: an owner past its lease changes nothing, be it claimed again or not, over two stores.
+func TestFencing(t *testing.T) {
+	each(t, func(t *testing.T, d Dialect) {
+		p := fresh(t, d).migrated(t)
+		slow, other, ctx := p.opened(t, nil), p.opened(t, nil), t.Context()
+		e, err := slow.Begin(ctx, op("op"))
+		require.NoError(t, err)
+		time.Sleep(slow.Lease() + 50*time.Millisecond)
+		nothing := func() {
+			t.Helper()
+			require.ErrorIs(t, slow.Mark(ctx, e.Claim, persist.Progress{Attempts: 9}), persist.ErrClaimLost)
+			for _, keep := range []time.Time{{}, time.Now().Add(time.Hour)} {
+				require.ErrorIs(t, slow.Settle(ctx, e.Claim, persist.Answer{State: persist.Succeeded, KeepBody: keep}), persist.ErrClaimLost)
+			}
+			require.ErrorIs(t, slow.Replace(ctx, e.Claim, op("x")), persist.ErrClaimLost)
+			require.ErrorIs(t, slow.Release(ctx, e.Claim), persist.ErrClaimLost)
+		}
+		nothing()
+		taken, err := other.Claim(ctx, op("op").Ref)
+		require.NoError(t, err)
+		require.Greater(t, taken.Claim.Token, e.Claim.Token)
+		nothing()
+		require.NoError(t, slow.Close())
+		require.NoError(t, other.Mark(ctx, taken.Claim, persist.Progress{Attempts: 2}), "Close frees one's own claims only")
+	})
+}
+
+func TestFateOf(t *testing.T) {
+	for want, errs := range map[fate][]error{
+		unknown: {errors.New("?"), context.Canceled, &pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "08006"}, &mysql.MySQLError{Number: 1053}},
+		failed:  {&pgconn.PgError{Code: "42P01"}, &pgconn.PgError{Code: "53100"}, &mysql.MySQLError{Number: 1114}, persist.ErrBusy},
+		again: {&pgconn.PgError{Code: "40001"}, &pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "57P03"}, &mysql.MySQLError{Number: 1213},
+			fmt.Errorf("x: %w", &mysql.MySQLError{Number: 1205})},
+	} {
+		for _, err := range errs {
+			require.Equal(t, want, fateOf(err), err.Error())
+		}
+	}
+	require.True(t, full(fmt.Errorf("x: %w", &pgconn.PgError{Code: "53100"})))
+	require.True(t, full(&mysql.MySQLError{Number: 1114}))
+}
