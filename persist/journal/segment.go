@@ -26,7 +26,7 @@ type segment struct {
 func (s *segment) limit(c class) int64 {
 	switch c {
 	case classNew:
-		return s.size - s.size/8
+		return s.size - s.size/4
 	case classCompact:
 		return s.size - s.size/16
 	case classSettle:
@@ -151,7 +151,7 @@ func (j *Journal) prepare(n int64) *prep {
 	}
 	size := max(j.opt.SegmentSize, (n+dataStart+linkFrame+4095)&^4095)
 	if n > j.opt.SegmentSize/2 {
-		size += size / 7 / 4096 * 4096 // it must fit below the reserve, too
+		size += size / 3 / 4096 * 4096 // it must fit below the reserve, too
 	}
 	h := header{version: formatVersion, seq: j.cur().seq + 1, salt: newSalt(), size: size, first: j.segs[0].seq, gen: j.gen}
 	p := &prep{done: make(chan struct{})}
