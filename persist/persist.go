@@ -25,7 +25,8 @@ type Store interface {
 	// Begin records rec with its Progress as given (Attempts 1: about to be sent; 0: enqueued) and claims it, in one
 	// atomic step for each Ref; rec.Answer must be nil. If the Ref is known already, rec is dropped, and a pending
 	// operation that nobody holds is claimed in its place; Entry tells what is there now. After an error rec never
-	// comes back; where a store cannot promise that, it sets Error.Maybe.
+	// comes back; where a store cannot promise that, it sets Error.Maybe. rec.Created orders operations ("oldest
+	// first"). Tokens grow over Forget and a new Begin too.
 	Begin(ctx context.Context, rec Record) (Entry, error)
 	// Claim takes one operation that nobody holds, pending or settled: ErrNotFound if it is not there (or only its
 	// name is), ErrBusy if it is held.
@@ -77,7 +78,8 @@ type Entry struct {
 	New   bool  // Begin created it
 }
 
-// Record is all that is kept of an operation. Only Progress and Answer change, but for Replace.
+// Record is all that is kept of an operation. Only Progress and Answer change, but for Replace. Scope and ID may be any
+// bytes; times are kept to the nanosecond, from 1969 to 2261, without their location.
 type Record struct {
 	Ref
 	Named          bool // the ID is the caller's word, not the key
@@ -124,8 +126,8 @@ type Answer struct {
 	Truncated bool   // Body is a prefix
 	Reason    string // why it was abandoned; which kind of conflict it is
 	// KeepBody and KeepName bound how long it is known. Past KeepBody the answer's and the request's headers and
-	// bodies go, past KeepName the Ref is unknown; zero is past. A store may keep either a little longer on disk, but
-	// tells neither.
+	// bodies go, and past both the Ref is unknown; zero is past. In between a tombstone is left: Ref, Named, Created,
+	// State and KeepName, perhaps Reason. A store may keep either a little longer on disk, but tells neither.
 	KeepBody, KeepName time.Time
 	Owed               bool // a recovery handler has yet to accept it: stays whatever Keep says
 	Lazy               bool // this Settle may be buffered; not kept

@@ -58,7 +58,8 @@ func (x *Exchange) Do(ctx context.Context, b Builder) Result {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var timer *time.Timer
 	if x.Timeout > 0 {
-		timer = time.AfterFunc(x.Timeout, func() { cancel(x.TimeoutErr) })
+		err := x.TimeoutErr // the timer may run when x serves the next exchange
+		timer = time.AfterFunc(x.Timeout, func() { cancel(err) })
 	}
 	tr := &trace{onPoint: x.OnPoint}
 	res := x.exchange(ctx, tr, b)
@@ -79,7 +80,7 @@ func (x *Exchange) Do(ctx context.Context, b Builder) Result {
 	}
 	res.Sends = int(tr.sends.Load())
 	// Only net/http's own transport tells of every connection that it gets. It proves that nothing left if it asked for
-	// one and never got it; if it asked for none, it refused the request for what it is.
+	// one and never got it. If it asked for none, another may have sent (RegisterProtocol).
 	if _, ours := x.Base.(*http.Transport); ours && res.Err != nil && !tr.got.Load() && tr.asked.Load() {
 		res.Unsent = true
 	}
@@ -97,8 +98,20 @@ func (x *Exchange) exchange(ctx context.Context, tr *trace, b Builder) (res Resu
 		return Result{Err: ctx.Err(), Unsent: true}
 	}
 	resp, err := x.Base.RoundTrip(req)
-	if err != nil {
+	switch {
+	case err != nil:
 		return Result{Err: err}
+	case resp == nil:
+		return Result{Err: errNoAnswer}
+	case resp.Header == nil:
+		resp.Header = http.Header{}
+	}
+	switch {
+	case resp.Body != nil:
+	case resp.ContentLength > 0 && req.Method != http.MethodHead:
+		resp.Body = io.NopCloser(cut{})
+	default:
+		resp.Body = http.NoBody
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close() // a connection of its own, not a body: nothing here can use it
@@ -118,6 +131,8 @@ func (x *Exchange) exchange(ctx context.Context, tr *trace, b Builder) (res Resu
 	_ = resp.Body.Close()
 	return Result{Resp: resp, Body: body}
 }
+
+var errNoAnswer = errors.New("the transport returned neither an answer nor an error")
 
 // cut is what follows an answer that was cut off.
 type cut struct{}

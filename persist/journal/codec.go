@@ -190,6 +190,8 @@ func appendSettle(b []byte, opid uint64, a *persist.Answer) []byte {
 	return appendAnswerRest(appendAnswerMeta(appendOp(b, kindSettle, opid), a), a)
 }
 
+const removeSize = 1 + 8
+
 func appendRemove(b []byte, opid uint64) []byte { return appendOp(b, kindRemove, opid) }
 
 func appendTrim(b []byte, first uint32) []byte { return appendOp(b, kindTrim, uint64(first)) }

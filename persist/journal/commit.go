@@ -109,7 +109,8 @@ func (j *Journal) room(ctx context.Context, n int, c class) (waited bool, err er
 		if j.next == nil {
 			limit = s.limit(c)
 		}
-		if j.tight && c == classSettle {
+		if j.tight && end > s.limit(classNew) && time.Since(j.tidied) > 50*time.Millisecond {
+			j.tidied = time.Now()
 			j.tidy()
 		}
 		if end <= limit {
@@ -122,18 +123,16 @@ func (j *Journal) room(ctx context.Context, n int, c class) (waited bool, err er
 			j.rotate()
 			continue
 		}
-		if failed != nil && (c != classSettle || compacted) {
-			return waited, failed
-		}
 		if failed != nil {
-			// A settle makes room for itself, if settles before it have left any.
-			compacted, waited = true, true
-			j.mu.Unlock()
-			err := j.compactWhile(ctx, j.wasteful)
-			j.mu.Lock()
-			if err != nil {
+			// What was settled before may have left room; to find that out takes too long for each begin that is refused.
+			if compacted || c == classCompact || c == classTrim || c == classNew && time.Since(j.tidied) < 50*time.Millisecond {
 				return waited, failed
 			}
+			j.tidied = time.Now()
+			failed, compacted, waited = nil, true, true
+			j.mu.Unlock()
+			_ = j.compactWhile(ctx, j.wasteful) // it may have got somewhere all the same
+			j.mu.Lock()
 			continue
 		}
 		waited = true
@@ -275,17 +274,10 @@ func (j *Journal) write(b *batch) (err error, sure bool) {
 	if err := j.guard(b.seg); err != nil {
 		return j.poison(err), true
 	}
-	if c := j.cut; c != nil {
+	for len(j.cuts) > 0 {
 		if err := j.writeCut(); err != nil {
-			if c.seg == b.seg {
-				c.to = b.end()
-			}
-			return err, true // of b itself nothing was written
-		}
-		if c.seg != b.seg {
-			if err := j.sync(c.seg); err != nil {
-				return j.poison(err), true
-			}
+			j.owe(b)
+			return err, false // b was not written, but what was refiled in it may have been before
 		}
 	}
 	b.seg.link(b, j.prevSeg)
@@ -330,26 +322,30 @@ type cut struct {
 	off, to int64
 }
 
+// owe notes that nothing good lies where b belongs.
+func (j *Journal) owe(b *batch) {
+	if n := len(j.cuts); n > 0 && j.cuts[n-1].seg == b.seg {
+		j.cuts[n-1].to = b.end()
+		return
+	}
+	j.cuts = append(j.cuts, cut{seg: b.seg, off: b.off, to: b.end()})
+}
+
 // failedWrite makes sure that what was refused does not come back: a frame in its place sends readers over it. On a full
 // disk the journal goes on, after anything else it does not.
 func (j *Journal) failedWrite(b *batch, err error) (error, bool) {
 	full := noSpace(err)
-	j.cut = &cut{seg: b.seg, off: b.off, to: b.end()}
+	j.owe(b)
 	cutErr := j.writeCut()
-	if cutErr == nil {
-		if cutErr = j.sync(b.seg); cutErr != nil {
-			return j.poison(errors.Join(err, cutErr)), false
-		}
-	}
 	if !full || cutErr != nil && !noSpace(cutErr) {
 		return j.poison(err), cutErr == nil
 	}
 	return &NoSpaceError{Path: j.path, Err: err}, cutErr == nil
 }
 
-// writeCut writes the frame that is owed, if one is. The next sync makes it durable.
+// writeCut writes the first frame that is owed and makes it durable.
 func (j *Journal) writeCut() error {
-	c := j.cut
+	c := j.cuts[0]
 	buf := appendUint(append(openFrame(nil), kindCut), uint64(c.to)) // no longer than the shortest batch
 	closeFrame(buf, 0)
 	frames, crc := c.seg.frames, c.seg.crc
@@ -361,6 +357,9 @@ func (j *Journal) writeCut() error {
 		}
 		return &NoSpaceError{Path: j.path, Err: err}
 	}
-	j.cut = nil
+	if err := j.sync(c.seg); err != nil {
+		return j.poison(err)
+	}
+	j.cuts = j.cuts[1:]
 	return nil
 }

@@ -124,9 +124,9 @@ func (j *Journal) wasteful() bool {
 	}
 	var full int64
 	for _, s := range j.segs[:len(j.segs)-1] {
-		full += s.size
+		full += s.size - dataStart
 	}
-	return full > j.opt.SegmentSize/2+2*j.idx.live || j.tight && full > j.opt.SegmentSize+j.idx.live || j.segs[0].seq <= j.mustCompact
+	return full > j.opt.SegmentSize/2+2*j.idx.live || j.tight || j.segs[0].seq <= j.mustCompact
 }
 
 // sweep forgets names whose time has passed, and counts bodies whose time has passed as dead.
@@ -175,11 +175,17 @@ func (j *Journal) compactLocked(ctx context.Context, want func() bool) error {
 		if !more {
 			return nil
 		}
-		if err := j.compactOldest(ctx); err != nil {
+		if err := j.compactOldest(ctx); errors.Is(err, errScarce) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}
 }
+
+// errScarce: the disk is full, and moving what is alive in the oldest segment would take the space that settles need, or
+// gain little.
+var errScarce = errors.New("no space to compact")
 
 func (j *Journal) compactOldest(ctx context.Context) error {
 	j.mu.Lock()
@@ -203,10 +209,10 @@ func (j *Journal) compactOldest(ctx context.Context) error {
 			break
 		}
 		j.mu.Lock()
-		scarce := j.tight && j.fill.end()+alive > j.fill.seg.limit(classCompact)
+		scarce := j.tight && (alive > (s.size-dataStart)/4 || j.fill.end()+alive > j.fill.seg.limit(classCompact))
 		j.mu.Unlock()
 		if scarce {
-			return fmt.Errorf("%s: no space to move %d records that are alive", s.name, len(left)) // settles need it more
+			return errScarce
 		}
 		if round > 3 {
 			return fmt.Errorf("%s: %d records could not be moved", s.name, len(left))

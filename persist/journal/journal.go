@@ -35,15 +35,16 @@ type Journal struct {
 	armed   bool // timer
 
 	prepFailed  time.Time
-	tight       bool   // the disk had no room for another segment
-	mustCompact uint32 // segments up to this one are damaged
+	tight       bool      // the disk had no room for another segment
+	tidied      time.Time // when it last made compaction look
+	mustCompact uint32    // segments up to this one are damaged
 
 	compacting sync.Mutex
 	leftover   []string // files to be removed, under compacting
 
 	// Of the committer:
 	prevSeg *segment
-	cut     *cut
+	cuts    []cut
 
 	poisonedBy atomic.Pointer[PoisonedError]
 	kick       chan struct{}
@@ -261,12 +262,11 @@ func (j *Journal) Settle(ctx context.Context, c persist.Claim, a persist.Answer)
 	if a.State == persist.Pending || a.State > persist.Abandoned {
 		return fail("Settle", c.Ref, false, errNoState)
 	}
+	if a.Lazy && a.KeepBody.IsZero() && a.KeepName.IsZero() && !a.Owed {
+		return j.drop(ctx, c)
+	}
 	return j.change(ctx, "Settle", c, classSettle, func(buf []byte, i uint32) ([]byte, change) {
 		ch := change{lazy: a.Lazy, ends: true}
-		if a.KeepBody.IsZero() && a.KeepName.IsZero() && !a.Owed { // most are; that needs no clock
-			ch.kind = kindRemove
-			return appendRemove(buf, 0), ch
-		}
 		ch.setAnswer(&a)
 		switch now := nanos(time.Now()); {
 		case ch.gone(now):
@@ -282,6 +282,36 @@ func (j *Journal) Settle(ctx context.Context, c persist.Claim, a persist.Answer)
 		ch.kind = kindSettle
 		return appendSettle(buf, 0, &a), ch
 	})
+}
+
+// drop is Settle for what most operations end with: a success that nobody needs to keep. It waits for nothing and
+// allocates nothing.
+func (j *Journal) drop(ctx context.Context, c persist.Claim) error {
+	if err := ctx.Err(); err != nil {
+		return fail("Settle", c.Ref, false, err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for {
+		i, err := j.holder(ctx, c)
+		waited := false
+		if err == nil {
+			waited, err = j.room(ctx, frameHeader+removeSize, classSettle)
+		}
+		if err != nil {
+			return wrap("Settle", c.Ref, err)
+		}
+		if waited {
+			continue
+		}
+		var payload [removeSize]byte
+		payload[0] = kindRemove
+		opid := j.idx.at(i).opid
+		setOp(payload[:], opid)
+		j.push(payload[:], change{meta: meta{opid: opid}, slot: i, kind: kindRemove, class: classSettle, lazy: true})
+		j.idx.remove(i)
+		return nil
+	}
 }
 
 // Release touches memory only: a claim dies with its process anyway.

@@ -179,7 +179,7 @@ func (j *Journal) adopt(l *loaded, was stamp) error {
 			return err
 		}
 	}
-	if err := j.drop(drop); err != nil {
+	if err := j.removeSegments(drop); err != nil {
 		return err
 	}
 	j.report = l.report
@@ -299,8 +299,8 @@ func (j *Journal) setAside(q saved) error {
 	return errors.Join(err, f.Close())
 }
 
-// drop removes segments that are no longer part of the journal, oldest first, each durably before the next.
-func (j *Journal) drop(segs []*segment) error {
+// removeSegments removes segments that are no longer part of the journal, oldest first, each durably before the next.
+func (j *Journal) removeSegments(segs []*segment) error {
 	for _, s := range segs {
 		s.release()
 		if err := j.dir.remove(s.name); err != nil && !errors.Is(err, fs.ErrNotExist) {

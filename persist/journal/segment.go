@@ -30,7 +30,7 @@ func (s *segment) limit(c class) int64 {
 	case classCompact:
 		return s.size - s.size/16
 	case classSettle:
-		return s.size - 4*(frameHeader+9)
+		return s.size - 4*(frameHeader+removeSize)
 	}
 	return s.size
 }

@@ -41,7 +41,7 @@ func fateOf(err error) fate {
 		if n, ok := number(e, "Number"); ok {
 			return fateOfMariaDB(n)
 		}
-		if c, ok := e.(interface{ Code() int }); ok { //nolint:errorlint // e is unwrapped by the loop
+		if c, ok := e.(interface{ Code() int }); ok {
 			return fateOfSQLite(c.Code())
 		}
 		if n, ok := number(e, "Code"); ok {
@@ -111,7 +111,7 @@ func full(err error) bool {
 		if n, ok := number(e, "Number"); ok {
 			return n == 1114 || n == 1021
 		}
-		if c, ok := e.(interface{ Code() int }); ok { //nolint:errorlint // e is unwrapped by the loop
+		if c, ok := e.(interface{ Code() int }); ok {
 			return c.Code()&0xff == 13
 		}
 	}

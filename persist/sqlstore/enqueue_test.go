@@ -123,7 +123,7 @@ func listener(dsn string) Listener {
 		if err != nil {
 			return err
 		}
-		defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // as in the doc
+		defer conn.Close(context.WithoutCancel(ctx))
 		if _, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ func Migrate(ctx context.Context, db *sql.DB, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer c.Close() //nolint:errcheck // it goes back to the pool
+	defer c.Close() // back to the pool
 	if err := writable(ctx, c, o); err != nil {
 		return err
 	}

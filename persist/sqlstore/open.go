@@ -46,7 +46,7 @@ var (
 
 // Open checks that db is the database that o says, writable, durable, and with the tables of this version, and returns
 // a store on it. The store does not close db, nor must db be closed before it. Each call needs one connection of the
-// pool at a time.
+// pool at a time; db.SetMaxIdleConns should allow as many as are used at once, or each burst of calls connects anew.
 //
 // Errors: *ConnectError, *DialectError, *SchemaError, *ReadOnlyError, *VolatileError, or that of an invalid option.
 func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
@@ -63,7 +63,7 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close() //nolint:errcheck // it goes back to the pool
+	defer c.Close() // back to the pool
 	if err := s.check(ctx, c); err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (s *Store) remove(ctx context.Context, c persist.Claim) error {
 	q.queue = append(q.queue, r)
 	if q.workers < removeWorkers {
 		q.workers++
-		go s.removeQueued(context.WithoutCancel(ctx))
+		go s.removeQueued(context.Background())
 	}
 	q.mu.Unlock()
 	select {

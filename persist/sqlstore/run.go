@@ -77,7 +77,7 @@ func (s *Store) once(ctx context.Context, write bool, f func(c *sql.Conn) error)
 	if err != nil {
 		return notSent{err}
 	}
-	defer c.Close() //nolint:errcheck // it goes back to the pool
+	defer c.Close() // back to the pool
 	if err := s.fit(ctx, c); err != nil {
 		return notSent{err}
 	}

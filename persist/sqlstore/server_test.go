@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -167,7 +166,6 @@ func (h *sharedServer) get(t testing.TB) *server {
 
 var (
 	starting = make(chan struct{}, 1)
-	errWait  = errors.New("not ready")
 
 	sharedPostgreSQL = &sharedServer{recipe: postgreSQL}
 	sharedMariaDB    = &sharedServer{recipe: mariaDB}

@@ -70,3 +70,6 @@ func watch(pid int) {
 		pipes.Store(pid, pipe) // open until the process ends
 	}
 }
+
+func pause(p *os.Process)  { _ = p.Signal(syscall.SIGSTOP) }
+func resume(p *os.Process) { _ = p.Signal(syscall.SIGCONT) }

@@ -1,3 +1,191 @@
 package sqlstore
 
-func work() {}
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/samekey/samekey/persist"
+)
+
+const workerLease = 1500 * time.Millisecond
+
+// work is the life of one worker process: it takes what is due, and says on its output what it has settled. It never
+// ends by itself.
+func work() {
+	p := database{prefix: os.Args[4]}
+	_, _ = fmt.Sscan(os.Args[2], &p.dialect)
+	srv := &server{}
+	switch p.dialect {
+	case PostgreSQL:
+		_, _ = fmt.Sscan(os.Args[3], &srv.port)
+		p.open = openPostgreSQL(srv, "postgres")
+	case MariaDB:
+		_, _ = fmt.Sscan(os.Args[3], &srv.port)
+		p.open = openMariaDB(nil, srv)
+	case SQLite:
+		p.open = openSQLite(os.Args[3])
+	}
+	ctx := context.Background()
+	var s *own
+	for s == nil { // the server may be down
+		var err error
+		if s, err = p.store(func(o *Options) { o.Lease = workerLease }); err != nil {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	for {
+		es, err := s.ClaimDue(ctx, 4)
+		if err != nil || len(es) == 0 {
+			time.Sleep(20 * time.Millisecond)
+		}
+		for _, e := range es {
+			pr := e.Progress
+			pr.Attempts++
+			if s.Mark(ctx, e.Claim, pr) != nil {
+				continue
+			}
+			time.Sleep(rand.N(10 * time.Millisecond))
+			keep := time.Now().Add(time.Hour)
+			err := s.Settle(ctx, e.Claim, persist.Answer{
+				State: persist.Succeeded, Reason: fmt.Sprint(os.Getpid(), "/", e.Claim.Token), KeepBody: keep, KeepName: keep,
+			})
+			if err == nil {
+				fmt.Printf("%s %d/%d\n", e.ID, os.Getpid(), e.Claim.Token)
+			}
+		}
+	}
+}
+
+// TestProcesses: workers in processes of their own are killed and paused past their lease, and the server is killed, all
+// at random: in the end every operation is settled, by one settle that its worker was told of, or by none that was told.
+func TestProcesses(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no signals")
+	}
+	for _, d := range []Dialect{PostgreSQL, MariaDB, SQLite} {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			p := database{dialect: d, prefix: "w_"}
+			var srv *server
+			where := filepath.Join(t.TempDir(), "samekey.db")
+			switch d {
+			case PostgreSQL:
+				var end func()
+				srv, end = postgreSQL.serve(t)
+				defer end()
+				p.open = openPostgreSQL(srv, "postgres")
+			case MariaDB:
+				var end func()
+				srv, end = mariaDB.serve(t)
+				defer end()
+				p.open = openMariaDB(t, srv)
+			case SQLite:
+				p.open = openSQLite(where)
+			}
+			if srv != nil {
+				where = fmt.Sprint(srv.port)
+			}
+			s := p.migrated(t).opened(t, nil)
+			const ops = 300
+			for i := range ops {
+				tx, err := s.pool.Begin()
+				require.NoError(t, err)
+				require.NoError(t, s.Enqueue(t.Context(), tx, queued(fmt.Sprint("op-", i))))
+				require.NoError(t, tx.Commit())
+			}
+			told := &told{by: map[string]string{}}
+			workers := make([]*exec.Cmd, 3)
+			for i := range workers {
+				workers[i] = told.worker(t, d, where, p.prefix)
+			}
+			defer func() {
+				for _, w := range workers {
+					_ = w.Process.Kill()
+				}
+				told.all.Wait()
+			}()
+			end := time.Now().Add(90 * time.Second)
+			for round := 0; ; round++ {
+				require.True(t, time.Now().Before(end), "operations are still pending")
+				time.Sleep(300 * time.Millisecond)
+				i := rand.IntN(len(workers))
+				switch {
+				case round == 2 && srv != nil:
+					srv.kill()
+					srv.run(t)
+				case round < 8 && round%2 == 0:
+					_ = workers[i].Process.Kill()
+					workers[i] = told.worker(t, d, where, p.prefix)
+				case round < 8:
+					paused := workers[i].Process
+					pause(paused)
+					time.AfterFunc(workerLease+200*time.Millisecond, func() { resume(paused) })
+				}
+				var n int
+				err := s.pool.QueryRow(s.o.expand("SELECT count(*) FROM {operations} WHERE state = 0")).Scan(&n)
+				if err == nil && n == 0 && round >= 8 {
+					break
+				}
+			}
+			for i := range ops {
+				id := fmt.Sprint("op-", i)
+				got, err := s.Get(t.Context(), op(id).Ref)
+				require.NoError(t, err)
+				require.Equal(t, persist.Succeeded, got.State())
+				if by := told.of(id); by != "" {
+					require.Equal(t, got.Answer.Reason, by, "the settle that was told of is the one that is there")
+				}
+			}
+			require.Empty(t, told.twice, "settled by two")
+		})
+	}
+}
+
+// told is what workers have said.
+type told struct {
+	mu    sync.Mutex
+	all   sync.WaitGroup
+	by    map[string]string
+	twice []string
+}
+
+func (l *told) of(id string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.by[id]
+}
+
+func (l *told) worker(t *testing.T, d Dialect, where, prefix string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "worker", fmt.Sprint(uint8(d)), where, prefix)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	watch(cmd.Process.Pid)
+	l.all.Go(func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var id, by string
+			if n, _ := fmt.Sscan(lines.Text(), &id, &by); n != 2 {
+				continue
+			}
+			l.mu.Lock()
+			if l.by[id] != "" {
+				l.twice = append(l.twice, id)
+			}
+			l.by[id] = by
+			l.mu.Unlock()
+		}
+		_ = cmd.Wait()
+	})
+	return cmd
+}
