@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/samekey/samekey/persist"
@@ -47,17 +46,21 @@ func (r *rest) Close() error {
 }
 
 func (k *call) info(s State) Info {
-	i := Info{
+	return Info{
 		Ref: k.rec.Ref, Key: k.rec.Key, Endpoint: k.plan.pattern, State: s, Attempts: k.rec.Progress.Attempts, Sends: k.sends,
-		Replayed: k.last.replayed,
+		Source: k.source(), Replayed: k.last.replayed,
 	}
+}
+
+// source is where the last answer came from.
+func (k *call) source() Source {
 	switch {
+	case k.n == 0 && !k.polled:
+		return Local
 	case k.last.replayed:
-		i.Source = Replay
-	case k.n == 0:
-		i.Source = Local
+		return Replay
 	}
-	return i
+	return Network
 }
 
 // refused is the answer to a call that ended before it was one.
@@ -75,12 +78,13 @@ func (a *answer) infoFor(first bool) Info {
 
 // response makes one caller's response. Header and body are its own.
 func (a *answer) response(req *http.Request, first bool) *http.Response {
-	resp := *a.head
+	d := &delivery{Response: *a.head, ctx: resultContext{req.Context(), result{info: a.infoFor(first), err: a.err}}}
+	resp := &d.Response
 	resp.TransferEncoding = nil
 	if a.handover == nil || a.handover.k.cmd.adopted { // else nobody else has it: not another caller, and not the store
 		resp.Header, resp.Trailer = a.head.Header.Clone(), a.head.Trailer.Clone()
 	}
-	resp.Request = req.WithContext(context.WithValue(req.Context(), resultKey{}, &result{info: a.infoFor(first), err: a.err}))
+	resp.Request = req.WithContext(&d.ctx)
 	switch {
 	case a.rest != nil && first:
 		resp.Body = struct {
@@ -92,12 +96,35 @@ func (a *answer) response(req *http.Request, first bool) *http.Response {
 	case len(a.body) == 0:
 		resp.Body, resp.ContentLength = http.NoBody, 0
 	default:
-		resp.Body, resp.ContentLength = newBytesBody(a.body), int64(len(a.body))
+		d.body.Reset(a.body)
+		resp.Body, resp.ContentLength = &d.body, int64(len(a.body))
 	}
 	if a.handover != nil {
-		resp.Body = &handedOver{ReadCloser: resp.Body, h: a.handover}
+		d.handed = handedOver{ReadCloser: resp.Body, h: a.handover}
+		resp.Body = &d.handed
 	}
-	return &resp
+	return resp
+}
+
+// delivery is one caller's response with what hangs on it.
+type delivery struct {
+	http.Response
+	ctx    resultContext
+	body   bytesBody
+	handed handedOver
+}
+
+// resultContext is that of a response's request.
+type resultContext struct {
+	context.Context
+	result result
+}
+
+func (c *resultContext) Value(key any) any {
+	if key == (resultKey{}) {
+		return &c.result
+	}
+	return c.Context.Value(key)
 }
 
 // bytesBody is a body in memory.
@@ -129,7 +156,7 @@ type handover struct {
 	k      *call
 	claim  persist.Claim
 	answer persist.Answer
-	shared answer // for who brings the same key of its own meanwhile
+	shared *answer // for who brings the same key of its own meanwhile; nil where nobody can
 	once   sync.Once
 }
 
@@ -138,9 +165,12 @@ func (k *call) handOver(a *answer) {
 	kept := k.toKeep(Succeeded, false)
 	kept.Header, kept.Body = nil, nil // the operation leaves the store with it
 	h := &handover{k: k, claim: k.claim, answer: kept}
-	a.handover, h.shared = h, *a
-	h.shared.handover = h
-	h.shared.truncated, h.shared.rest, h.shared.info.Source, h.shared.info.Sends = a.truncated || a.rest != nil, nil, Shared, 0
+	a.handover = h
+	if k.cmd.adopted {
+		shared := *a
+		shared.truncated, shared.rest, shared.info.Source, shared.info.Sends = a.truncated || a.rest != nil, nil, Shared, 0
+		h.shared = &shared
+	}
 	k.claim = persist.Claim{}
 	k.mu.Lock()
 	k.open[k.rec.Ref] = h
@@ -227,13 +257,14 @@ func (k *call) local() *answer {
 	k.last.Body = kept.Body
 	k.last.meaning = k.plan.judgeAnswer(k.last.Resp, kept.Body)
 	a := k.newAnswer(kept.State)
-	a.truncated, a.info.Source = kept.Truncated, Local
+	a.truncated = kept.Truncated
 	if kept.Truncated {
 		a.head.ContentLength = -1
 	}
 	if kept.State == Conflicted {
-		e := &ConflictError{Call: k.call(), Reply: *k.last.reply(), Reason: k.last.reason, Link: k.last.link}
-		e.MaybeSent, e.Ambiguous = true, strings.HasSuffix(kept.Reason, ambiguousNote)
+		e := &ConflictError{Call: k.call(), Reply: *k.last.reply(), Link: k.last.link}
+		e.Reason, e.Ambiguous = noted(kept.Reason)
+		e.MaybeSent = true
 		a.err = e
 	}
 	k.outcome(kept.State, a.err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,14 +56,17 @@ func (k *call) poll() {
 			}
 			continue
 		}
-		p := k.rec.Progress
-		p.PollURL, p.Seen = link, time.Now()
-		p.NotBefore = p.Seen.Add(k.wait)
+		p, now := k.rec.Progress, time.Now()
+		p.PollURL, p.NotBefore = link, now.Add(k.wait)
+		k.seen(&p, now)
 		if err := k.store.Mark(k.ctx, k.claim, p); err != nil {
 			k.stopPolling(err)
 			return
 		}
 		k.rec.Progress = p
+		if k.limit = k.lapses(now); k.limit != nil {
+			return
+		}
 		k.observe(Event{Step: StepWait, Wait: k.wait, Status: k.last.status()})
 		if !sleep(k.ctx, k.wait) {
 			k.stopPolling(k.ended())
@@ -96,6 +100,7 @@ func (k *call) ask(link string) bool {
 		k.stopPolling(err)
 		return false
 	}
+	k.last.drop()
 	x := &k.exchange
 	x.Base, x.MaxResponse, x.OnPoint = k.base, k.plan.MaxResponse, nil
 	x.Timeout, x.TimeoutErr = k.attemptTimeout()
@@ -111,18 +116,22 @@ func (k *call) ask(link string) bool {
 		k.observe(e)
 		return true // asked again, as long as there is time
 	}
+	k.polled = true
 	status := res.Resp.StatusCode
 	e.Status = status
 	k.observe(e)
 	con := k.plan.contract
+	again := func() bool {
+		(&attempt{Result: res}).drop()
+		k.retryAfter(res.Resp)
+		return true
+	}
 	switch {
 	case status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests:
-		k.retryAfter(res.Resp)
-		return true
+		return again()
 	case status == http.StatusAccepted, con.processing.match(status, res.Resp.Header, res.Body):
-		k.last.Result = wire.Result{Resp: res.Resp, Body: res.Body}
-		k.retryAfter(res.Resp)
-		return true
+		k.last.Result, k.last.dropped = wire.Result{Resp: res.Resp, Body: res.Body}, res.Rest != nil
+		return again()
 	case con.failed.match(status, res.Resp.Header, res.Body):
 		k.last = attempt{Result: res, meaning: meaning{class: classRejected}}
 	case status >= 200 && status < 300:
@@ -141,11 +150,15 @@ func (k *call) resend() bool {
 		k.limit = &ExpiredError{Call: k.call(), Expired: at}
 		return false
 	}
+	if k.limit = k.lapses(k.began); k.limit != nil {
+		return false
+	}
 	k.observe(Event{Step: StepWait, Wait: k.wait, Status: k.last.status()})
 	if !sleep(k.ctx, k.wait) {
 		k.stopPolling(k.ended())
 		return false
 	}
+	k.last.drop()
 	before := k.last
 	k.attempt()
 	if k.last.Resp != nil {
@@ -159,6 +172,7 @@ func (k *call) resend() bool {
 		k.stopPolling(k.ended())
 		return false
 	case k.last.class == classUncertain || k.last.class == classUnsent:
+		k.last.drop()
 		k.last = before // asked again, as long as there is time
 		return true
 	}
@@ -178,16 +192,15 @@ func (k *call) pollLink() string {
 		} else {
 			value = k.last.Resp.Header.Get(l.header)
 		}
-		if value == "" {
-			continue
-		}
-		from := k.url()
-		if u, err := from.Parse(value); err == nil && u.Scheme == from.Scheme && u.Host == from.Host && u.User == nil {
+		if u, ok := sameOrigin(k.url(), value); ok {
 			return u.String()
 		}
 	}
 	return ""
 }
+
+// leastPollWait is the shortest wait that a server can talk a client into, unless the contract's interval is shorter.
+const leastPollWait = 100 * time.Millisecond
 
 // pollWait is what the last answer advises, or the contract's interval.
 func (k *call) pollWait() time.Duration {
@@ -196,7 +209,8 @@ func (k *call) pollWait() time.Duration {
 	}
 	if ms, ok := lookup(k.last.Body, canonjson.Pointer{"retry_after"}); ok {
 		if n, err := strconv.ParseUint(ms, 10, 31); err == nil && n > 0 {
-			return min(time.Duration(n)*time.Millisecond, max(k.plan.MaxRetryAfter, k.plan.contract.Poll.Interval))
+			interval := k.plan.contract.Poll.Interval
+			return max(min(time.Duration(n)*time.Millisecond, max(k.plan.MaxRetryAfter, interval)), min(interval, leastPollWait))
 		}
 	}
 	return k.plan.contract.Poll.Interval
@@ -216,7 +230,7 @@ func (p poller) Build(ctx context.Context) (*http.Request, error) {
 		return nil, err
 	}
 	for name, lines := range k.cmd.live {
-		req.Header[name] = lines
+		req.Header[name] = slices.Clone(lines) // a hook may write into them
 	}
 	if accept := k.rec.Header.Values("Accept"); len(accept) > 0 {
 		req.Header["Accept"] = accept

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -14,15 +15,15 @@ import (
 // call is one run of one command: by Do, Resume or Recover.
 type call struct {
 	*core
-	plan     *plan
-	cmd      *command
-	ctx      context.Context // the caller's, ended by Close too
-	cancel   context.CancelCauseFunc
-	deadline func() (time.Time, bool) // of whoever waits
-	start    time.Time
-	entered  bool // counted by Close
-	mode     mode
-	owed     bool // a handler is to get the answer
+	plan    *plan
+	cmd     *command
+	ctx     context.Context // the caller's, ended by Close too
+	cancel  context.CancelCauseFunc
+	waits   deadliner // whoever does
+	start   time.Time
+	entered bool // counted by Close
+	mode    mode
+	owed    bool // a handler is to get the answer
 
 	store persist.Store
 	rec   persist.Record
@@ -33,14 +34,17 @@ type call struct {
 	prior, fresh bool
 	marked       bool // the next attempt's mark is durable already
 	n, sends     int  // attempts and physical sends of this call
+	polled       bool // a poll was answered
 	hop          string
 	streams      bool
 	exchange     wire.Exchange
 	prepared     *http.Request
 	last         attempt
-	refused      error // why an attempt was not begun
-	end          error // what broke the attempts off: context, Close, store; nil if the last attempt's row holds
-	limit        error // what kept the last attempt from being repeated
+	loop         loop
+	refused      error     // why an attempt was not begun
+	end          error     // what broke the attempts off: context, Close, store; nil if the last attempt's row holds
+	limit        error     // what kept the last attempt from being repeated
+	began        time.Time // the last attempt, with its mark
 	wait         time.Duration
 	advised      time.Time // the server's Retry-After
 	final        *persist.Answer
@@ -56,9 +60,12 @@ const (
 	modeRecover
 )
 
+// deadliner is a context, or all who share a call.
+type deadliner interface{ Deadline() (time.Time, bool) }
+
 // newCall makes a call; leave gives back what it holds.
-func (c *core) newCall(ctx context.Context, cmd *command, deadline func() (time.Time, bool)) *call {
-	k := &call{core: c, plan: cmd.plan, cmd: cmd, deadline: deadline, start: time.Now(), rec: cmd.rec, store: c.cfg.Store}
+func (c *core) newCall(ctx context.Context, cmd *command, waits deadliner) *call {
+	k := &call{core: c, plan: cmd.plan, cmd: cmd, waits: waits, start: time.Now(), rec: cmd.rec, store: c.cfg.Store}
 	if cmd.plan.Persist == PersistNone {
 		k.store = noStore{}
 	}
@@ -101,8 +108,8 @@ func (k *call) begin() *answer {
 		return &a
 	}
 	if k.cmd.adopted && !k.cmd.named {
-		if h := k.handingOver(k.rec.Ref); h != nil && k.cmd.sameAs(&h.k.rec) {
-			a := h.shared
+		if h := k.handingOver(k.rec.Ref); h != nil && h.shared != nil && k.cmd.sameAs(&h.k.rec) {
+			a := *h.shared
 			k.outcome(Succeeded, nil)
 			return &a
 		}
@@ -155,6 +162,9 @@ func (k *call) beginFailed(err error) *answer {
 	own, _ := errors.AsType[*persist.Error](err)
 	maybe := own != nil && own.Maybe
 	if ended := k.ended(); ended != nil && !maybe {
+		if k.claim.Token != 0 && k.fresh { // the earlier intent of this name was rejected, and keeps its answer
+			return k.failed(&NotSentError{Call: k.call(), Err: ended})
+		}
 		return k.notSent(ended)
 	}
 	k.storeFailed(err)
@@ -189,20 +199,21 @@ func (k *call) known(e persist.Entry) *answer {
 // takeOver goes on with a pending operation that nobody owned: its own key and bytes, the live request's credentials.
 func (k *call) takeOver() *answer {
 	now := time.Now()
-	k.age, k.prior = newKeyAge(k.rec.Progress, now), k.rec.Progress.Attempts > 0 || k.cmd.foreign
+	k.age, k.prior = k.ageOf(k.rec.Progress, now), k.rec.Progress.Attempts > 0 || k.cmd.foreign
 	k.cmd.resumed = true
-	if k.mode == modeDo { // the live request's own key gives way to the stored one
-		if why := k.cmd.carry(&k.rec, k.rec.Key); why != "" {
+	if k.mode == modeDo { // the live request's own key gives way to the stored one, whose header line stays as it was sent
+		sent := persist.Record{Target: k.rec.Target}
+		if why := k.cmd.carry(&sent, k.rec.Key); why != "" {
 			return k.failed(&KeyError{Call: k.call(), Why: why})
 		}
 	}
 	if k.rec.Body != nil {
 		k.cmd.body = k.rec.Body
 	}
-	if k.cmd.body == nil {
+	polls := k.rec.Progress.PollURL != "" // what stops commands (no payload, the key's end) does not stop them
+	if k.cmd.body == nil && !polls {
 		return k.unknown(errKeyOnly)
 	}
-	polls := k.rec.Progress.PollURL != "" // the key's end stops commands, not polls
 	if at, is := k.expired(0); is && !polls && !k.rec.Progress.FirstSent.IsZero() {
 		if k.plan.OnExpiry == NewKey && k.mode == modeDo && k.cmd.rec.Key != k.rec.Key {
 			return k.replace()
@@ -234,19 +245,24 @@ func (k *call) newIntent() *answer {
 	if e.State() != Rejected { // another process was quicker
 		return k.known(e)
 	}
+	k.fresh, k.prior = true, false
 	return k.replace()
 }
 
 // replace puts this call's request and new key in the place of the stored ones.
 func (k *call) replace() *answer {
 	rec := k.cmd.rec
+	rec.Header = maps.Clone(rec.Header)               // those who join look at the command's own
+	if why := k.cmd.carry(&rec, rec.Key); why != "" { // what is sent bore the old one
+		return k.failed(&KeyError{Call: k.call(), Why: why})
+	}
 	now := time.Now()
 	rec.Progress.Attempts, rec.Progress.Seen, rec.Progress.FirstSent = 1, now, now
 	if err := k.store.Replace(k.ctx, k.claim, rec); err != nil {
 		return k.beginFailed(err)
 	}
 	k.rec, k.fresh, k.prior = rec, true, false
-	k.cmd.body, k.cmd.resumed = rec.Body, false
+	k.cmd.resumed = false
 	return k.send()
 }
 

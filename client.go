@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/samekey/samekey/internal/endpoint"
 	"github.com/samekey/samekey/internal/flight"
@@ -54,8 +53,9 @@ type core struct {
 	cfg      Config
 	observer Observer
 	base     http.RoundTripper
-	reads    *http.Client // for what is not a command
-	none     *plan        // for requests that match no endpoint
+	own      *http.Transport // base, where the caller gave none
+	reads    *http.Client    // for what is not a command
+	none     *plan           // for requests that match no endpoint
 	plans    map[string]*plan
 	set      *endpoint.Set
 	flights  flight.Group[Ref, *answer]
@@ -72,6 +72,7 @@ type core struct {
 	conflicts map[Ref]*unwritten
 	closed    bool
 	holding   holding
+	clock     clock
 }
 
 // New validates cfg. Its errors are *PolicyError, naming endpoint and field, all of them joined.
@@ -109,9 +110,11 @@ func New(cfg Config) (*Client, error) {
 
 	c.cfg.Default, c.cfg.Endpoints = Policy{}, nil // the plans hold copies
 	c.observer = observers(cfg.Observer, cfg.Logger)
-	c.base = http.DefaultTransport.(*http.Transport).Clone()
 	c.reads = &http.Client{}
-	if hc := cfg.HTTPClient; hc != nil {
+	if hc := cfg.HTTPClient; hc == nil {
+		c.own = http.DefaultTransport.(*http.Transport).Clone()
+		c.base = c.own
+	} else {
 		*c.reads = *hc
 		if c.base = hc.Transport; c.base == nil {
 			c.base = http.DefaultTransport
@@ -161,6 +164,15 @@ func (c *core) planFor(req *http.Request) *plan {
 	return c.none
 }
 
+// PolicyFor tells the policy that holds for req, and the pattern of Config.Endpoints that it is found by, "" where
+// Config.Default holds. Nothing in it is left open: what is inherited stands there, Command says what becomes of this
+// method, Contract has its defaults in place, and what is off is negative. Another client that is given it as its
+// Default does the same. What a context overrides ([WithPolicy]) is not in it.
+func (c *Client) PolicyFor(req *http.Request) (p Policy, pattern string) {
+	pl := c.planFor(req)
+	return pl.effective(req.Method), pl.pattern
+}
+
 // command takes one request from its capture to its caller's answer.
 func (c *core) command(req *http.Request, pl *plan, responses bool) (*http.Response, error) {
 	a, first := c.answer(req, pl)
@@ -189,7 +201,7 @@ func (c *core) answer(req *http.Request, pl *plan) (a *answer, first bool) {
 	}
 	ctx := req.Context()
 	if !cmd.shareable() || ctx.Err() != nil { // who has left already starts nothing for others
-		return c.run(ctx, cmd, ctx.Deadline), true
+		return c.run(ctx, cmd, ctx), true
 	}
 	a, first, err = c.flights.Do(ctx, cmd.rec.Ref, cmd,
 		func(data any) error {
@@ -198,7 +210,7 @@ func (c *core) answer(req *http.Request, pl *plan) (a *answer, first bool) {
 			}
 			return nil
 		},
-		func(ctx context.Context, f *flight.Call[*answer]) *answer { return c.run(ctx, cmd, f.Deadline) })
+		func(ctx context.Context, f *flight.Call[*answer]) *answer { return c.run(ctx, cmd, f) })
 	if err != nil {
 		call := cmd.unkeyed()
 		if !errors.Is(err, ErrMismatch) { // the caller's own context ended, the call that it shared or waited for did not
@@ -211,8 +223,8 @@ func (c *core) answer(req *http.Request, pl *plan) (a *answer, first bool) {
 }
 
 // run is the protocol: begin, attempts, outcome, settle.
-func (c *core) run(ctx context.Context, cmd *command, deadline func() (time.Time, bool)) *answer {
-	k := c.newCall(ctx, cmd, deadline)
+func (c *core) run(ctx context.Context, cmd *command, waits deadliner) *answer {
+	k := c.newCall(ctx, cmd, waits)
 	defer k.leave()
 	if known := k.begin(); known != nil {
 		return known
@@ -244,6 +256,9 @@ func (c *Client) Close() error {
 	defer cancel()
 	for _, h := range open { // answers that nobody read: they stay pending for recovery
 		h.release(ctx)
+	}
+	if c.own != nil {
+		c.own.CloseIdleConnections()
 	}
 	if err := c.cfg.Store.Flush(ctx); err != nil && !errors.Is(err, persist.ErrClosed) {
 		return fmt.Errorf("samekey: close: %w", err)

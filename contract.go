@@ -1,6 +1,7 @@
 package samekey
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -25,8 +26,8 @@ type Contract struct {
 	// the operation. Off: such an answer leaves it unknown.
 	StoresRejections bool
 	// Echo is a response header that repeats the key. An answer of the API without it says that something on the way
-	// strips the key: the observer is warned, and the operation is not sent again. One with another key in it leaves the
-	// outcome unknown.
+	// strips the key: the observer is warned, and the call does not send again. One with another key in it leaves the
+	// outcome unknown, unless it is a conflict.
 	Echo string
 	// RetryHint is a response header in which the server says true or false to whether a repeat can help
 	// (Stripe-Should-Retry). It is followed within the policy's limits, and never for a 409.
@@ -40,9 +41,9 @@ const Forever time.Duration = -1
 // unpublishedLife is how long a key is re-sent where the server does not say how long it knows one.
 const unpublishedLife = time.Hour
 
-// DefaultContract: header Idempotency-Key, keys live for 24 h, 409 for a changed payload, 202 while processing,
-// rejections stored. The answers of the IETF draft (draft-ietf-httpapi-idempotency-key-header-07, section 2.7) are
-// recognised besides. [New] copies it.
+// DefaultContract: header Idempotency-Key, keys live for 24 h, 409 (or 400) IdempotencyKeyConflict for a changed payload,
+// 202 while processing, rejections stored. The answers of the IETF draft (draft-ietf-httpapi-idempotency-key-header-07,
+// section 2.7) are recognised besides, by their titles. [New] copies it.
 var DefaultContract = Contract{
 	Name:             "default",
 	Life:             24 * time.Hour,
@@ -53,23 +54,30 @@ var DefaultContract = Contract{
 		Failed:     Match{Pointer: "/status", Values: []string{"failed"}},
 	},
 	Rules: []Rule{
-		{If: Match{Status: []int{http.StatusConflict}, Pointer: "/error", Values: []string{"IdempotencyKeyConflict"}}, Means: MeansMismatch},
-		{If: Match{Status: []int{http.StatusConflict}, Pointer: "/title", Values: []string{"A request is outstanding for this Idempotency-Key"}}, Means: MeansInProgress},
-		{If: Match{Status: []int{http.StatusUnprocessableEntity}, Pointer: "/title", Values: []string{"Idempotency-Key is already used"}}, Means: MeansMismatch},
+		{If: Match{Pointer: "/error", Values: []string{"IdempotencyKeyConflict"}}, Means: MeansMismatch},
+		{If: Match{Pointer: "/title", Values: []string{"A request is outstanding for this Idempotency-Key"}}, Means: MeansInProgress},
+		{If: Match{Pointer: "/title", Values: []string{"Idempotency-Key is already used"}}, Means: MeansMismatch},
+		{If: Match{Pointer: "/title", Values: []string{"Idempotency-Key is missing"}}, Means: MeansTurnedAway},
 		{If: Match{Status: []int{http.StatusAccepted}}, Means: MeansProcessing},
 	},
 }
 
 // Match is a condition on an answer; its empty fields hold. Where Values is empty the Header or Pointer has to be there.
 type Match struct {
-	Status  []int
-	Header  string   // a field's name
-	Pointer string   // RFC 6901, into a JSON body
-	Values  []string // of the Header, else of the Pointer: any one of them; a JSON string without its quotes
+	Status   []int    // any one of them; Any5xx is every one from 500 on
+	Header   string   // a field's name
+	Pointer  string   // RFC 6901, into a JSON body
+	Values   []string // of the Header, else of the Pointer: any one of them; a JSON string without its quotes
+	Contains string   // text in the body, for what is no JSON, or whose place is not known
 }
 
 func (m Match) zero() bool {
-	return len(m.Status) == 0 && m.Header == "" && m.Pointer == "" && len(m.Values) == 0
+	return len(m.Status) == 0 && m.Header == "" && m.Pointer == "" && len(m.Values) == 0 && m.Contains == ""
+}
+
+// hasStatus reports whether Status holds.
+func (m Match) hasStatus(status int) bool {
+	return len(m.Status) == 0 || slices.Contains(m.Status, status) || status >= 500 && slices.Contains(m.Status, Any5xx)
 }
 
 // Rule gives an answer a meaning.
@@ -197,6 +205,9 @@ func (c Contract) compile(bad func(field, why string)) *contract {
 	}
 	k.processing = c.Poll.Processing.compile(func(why string) { bad("Contract.Poll.Processing", why) })
 	k.failed = c.Poll.Failed.compile(func(why string) { bad("Contract.Poll.Failed", why) })
+	if c.Poll.Resend && !k.repeatable() {
+		bad("Contract.Poll.Resend", "repeats the command, which nothing protects: the Carrier is NoKey")
+	}
 	switch {
 	case c.Poll.Interval < 0:
 		bad("Contract.Poll.Interval", "is negative")
@@ -229,7 +240,7 @@ func (m Match) compile(bad func(why string)) matcher {
 		bad("Values without a Header or Pointer that has them")
 	}
 	for _, s := range m.Status {
-		if s < 100 || s > 999 {
+		if s != Any5xx && (s < 100 || s > 999) {
 			bad(fmt.Sprintf("%d is no status", s))
 		}
 	}
@@ -241,7 +252,7 @@ func (m *matcher) match(status int, h http.Header, body []byte) bool {
 	if m.zero() {
 		return false
 	}
-	if len(m.Status) > 0 && !slices.Contains(m.Status, status) {
+	if !m.hasStatus(status) || m.Contains != "" && !bytes.Contains(body, []byte(m.Contains)) {
 		return false
 	}
 	if m.Header != "" {

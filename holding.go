@@ -3,6 +3,8 @@ package samekey
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 
 	"github.com/samekey/samekey/persist"
 )
@@ -61,6 +63,13 @@ func (p *pass) hold(c persist.Claim) {
 	p.core.mu.Unlock()
 }
 
+// holds reports whether the very claim is held.
+func (c *core) holds(claim persist.Claim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holding.held[claim.Ref] == claim
+}
+
 // giveBack ends the pass's hold.
 func (p *pass) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
@@ -95,4 +104,41 @@ func (c *core) noteRefusal(ref Ref, refused bool) {
 	} else {
 		delete(c.holding.refused, ref)
 	}
+}
+
+// turns lets so many at a time, in the order in which they asked.
+type turns struct {
+	mu    sync.Mutex
+	free  int
+	queue []chan struct{}
+}
+
+// ask returns what is closed when it is one's turn.
+func (t *turns) ask() (turn chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	turn = make(chan struct{})
+	if t.free > 0 {
+		t.free--
+		close(turn)
+	} else {
+		t.queue = append(t.queue, turn)
+	}
+	return turn
+}
+
+// done ends a turn, or the wait for it.
+func (t *turns) done(turn chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.Index(t.queue, turn); i >= 0 {
+		t.queue = slices.Delete(t.queue, i, i+1)
+		return
+	}
+	if len(t.queue) == 0 {
+		t.free++
+		return
+	}
+	close(t.queue[0])
+	t.queue = slices.Delete(t.queue, 0, 1)
 }

@@ -66,7 +66,7 @@ func (c *Client) Resume(ctx context.Context, ref Ref) (*http.Response, error) {
 		return nil, err
 	}
 	c.forget(ref)
-	k := c.newCall(ctx, cmd, ctx.Deadline)
+	k := c.newCall(ctx, cmd, ctx)
 	defer k.leave()
 	k.mode, k.rec, k.claim = modeResume, e.Record, e.Claim
 	req, err := rebuild(ctx, &e.Record)

@@ -25,7 +25,7 @@ const (
 	Off
 )
 
-// Any5xx in Policy.RetryStatus stands for every status from 500 on.
+// Any5xx in Policy.RetryStatus and Match.Status stands for every status from 500 on.
 const Any5xx = 5
 
 // Policy says how hard the client tries at an endpoint. Zero and nil inherit from Config.Default, and mean there the
@@ -386,16 +386,42 @@ func (pl *plan) forCall(ctx context.Context) (*plan, error) {
 		p.checkKeyless(bad)
 	}
 	out := *pl
-	// Off is zero in a plan and would inherit: it is negative again while the two are merged.
-	base := pl.Policy
-	for _, d := range []*time.Duration{&base.AttemptTimeout, &base.Deadline, &base.MaxRetryAfter, &base.Backoff.Min} {
+	out.Policy = p.over(pl.open())
+	out.checkTrying(bad)
+	return &out, errors.Join(errs...)
+}
+
+// open is the plan's policy with negative durations where they are off: as zero, which is off in a plan, they would
+// inherit.
+func (pl *plan) open() Policy {
+	p := pl.Policy
+	for _, d := range []*time.Duration{&p.AttemptTimeout, &p.Deadline, &p.MaxRetryAfter, &p.Backoff.Min} {
 		if *d == 0 {
 			*d = -1
 		}
 	}
-	out.Policy = p.over(base)
-	out.checkTrying(bad)
-	return &out, errors.Join(errs...)
+	return p
+}
+
+// effective is the policy for a request with this method, with all that is inherited and implied in place.
+func (pl *plan) effective(method string) Policy {
+	p := pl.open().over(Policy{})
+	if p.Command = Off; pl.isCommand(method) {
+		p.Command = On
+	}
+	if p.RetryStatus == nil {
+		p.RetryStatus = []int{} // nil would inherit
+	}
+	if p.Retention == 0 {
+		p.Retention = -1
+	}
+	if p.Budget == 0 {
+		p.Budget = -1
+	}
+	con := pl.contract.Contract
+	con.Rules, con.Poll.Links = slices.Clone(con.Rules), slices.Clone(con.Poll.Links)
+	p.Contract = &con
+	return p
 }
 
 // set names the fields of p that are not zero.

@@ -29,8 +29,10 @@ import (
 //
 // Names are those of the Go fields; durations are written as 5s or "off", a Switch as true or false, key formats as
 // UUIDv4 or ULID, a carrier as "header Idempotency-Key", "quoted header Idempotency-Key", "body /requestId",
-// "query requestId", "form requestId", "repeatability", "natural" or "none". A contract is written out, or named: "default", or the Name of one of contracts. What a file cannot say (Decide, a KeyFunc) is set
-// on the result. Errors are *PolicyFileError, all of them joined; what the values mean together is [New]'s to check.
+// "query requestId", "form requestId", "repeatability", "natural" or "none". A contract is written out, or named:
+// "default", or the Name of one of contracts. A member $schema, by which editors find the JSON Schema of these files
+// (samekey policy -schema prints it), is passed over. What a file cannot say (Decide, a KeyFunc) is set on the result.
+// Errors are *PolicyFileError, all of them joined; what the values mean together is [New]'s to check.
 func LoadPolicies(fsys fs.FS, name string, contracts ...Contract) (def Policy, endpoints map[string]Policy, err error) {
 	data, err := fs.ReadFile(fsys, name)
 	if err != nil {
@@ -127,7 +129,7 @@ func (r *policyReader) token(tok json.Token, v reflect.Value, field string) bool
 		r.bad(field, "is %s, where %s is expected", map[json.Delim]string{'{': "an object", '[': "a list"}[delim], expected(v))
 		return r.skip()
 	}
-	if why := r.scalar(tok, v); why != "" {
+	if why := r.scalar(tok, v, field); why != "" {
 		r.bad(field, "%s", why)
 	}
 	return true
@@ -166,6 +168,12 @@ func (r *policyReader) object(v reflect.Value, field string) bool {
 			r.bad(path, "is there twice")
 		}
 		seen[name] = true
+		if path == "$schema" {
+			if !r.value(reflect.ValueOf(new(string)).Elem(), path) {
+				return false
+			}
+			continue
+		}
 		if v.Kind() == reflect.Map {
 			elem := reflect.New(v.Type().Elem()).Elem()
 			if !r.value(elem, path) {
@@ -219,8 +227,30 @@ var words = map[reflect.Type]map[string]any{
 	},
 }
 
+// written is how a policy file writes v.
+func written[T ~uint8](v T) string {
+	for word, meant := range words[reflect.TypeFor[T]()] {
+		if meant == any(v) {
+			return word
+		}
+	}
+	return fmt.Sprintf("%s(%d)", reflect.TypeFor[T]().Name(), v)
+}
+
+// String is how a policy file writes p.
+func (p Persist) String() string { return written(p) }
+
+// String is how a policy file writes e.
+func (e Expiry) String() string { return written(e) }
+
+// String is how a policy file writes m.
+func (m Meaning) String() string { return written(m) }
+
+func (uuidFormat) String() string { return "UUIDv4" }
+func (ulidFormat) String() string { return "ULID" }
+
 // scalar sets v, or says what is wrong.
-func (r *policyReader) scalar(tok json.Token, v reflect.Value) string {
+func (r *policyReader) scalar(tok json.Token, v reflect.Value, field string) string {
 	text, isText := tok.(string)
 	number, isNumber := tok.(json.Number)
 	switch v.Addr().Interface().(type) {
@@ -267,7 +297,7 @@ func (r *policyReader) scalar(tok json.Token, v reflect.Value) string {
 			v.SetBool(b)
 			return ""
 		}
-	case v.CanInt() && text == "5xx":
+	case v.CanInt() && text == "5xx" && strings.Contains(field, ".RetryStatus["): // no count of anything else
 		v.SetInt(Any5xx)
 		return ""
 	case v.CanInt() && isNumber:

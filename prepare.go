@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -140,13 +141,20 @@ func (k *call) keepCookies() {
 	}
 }
 
+// maxText bounds an error's text: a server may have written most of it, and it is stored with each attempt.
+const maxText = 1024
+
 // redact hides in err's text what the attempt's request bore and may not be told: credentials, query, body. A foreign
 // transport may quote any of them; the chain stays as it is.
 func (k *call) redact(err error) error {
 	text := err.Error()
 	hide := func(s string) {
-		if len(s) >= 4 {
-			text = strings.ReplaceAll(text, s, "[redacted]")
+		if len(s) < 4 {
+			return
+		}
+		text = strings.ReplaceAll(text, s, "[redacted]")
+		if q := strconv.Quote(s); len(q) > len(s)+2 { // as net/http writes what it does not understand
+			text = strings.ReplaceAll(text, q[1:len(q)-1], "[redacted]")
 		}
 	}
 	if req := k.prepared; req != nil {
@@ -163,7 +171,7 @@ func (k *call) redact(err error) error {
 			}
 			for _, l := range lines {
 				hide(l)
-				for part := range strings.FieldsFuncSeq(l, func(r rune) bool { return strings.ContainsRune(" ;,=", r) }) {
+				for part := range strings.FieldsFuncSeq(l, func(r rune) bool { return strings.ContainsRune(` ;,="`, r) }) {
 					if len(part) >= 8 { // a token, or one cookie's value; shorter words would be found everywhere
 						hide(part)
 					}
@@ -171,6 +179,9 @@ func (k *call) redact(err error) error {
 			}
 		}
 		hide(string(k.cmd.body))
+	}
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
 	}
 	if text == err.Error() {
 		return err

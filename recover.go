@@ -25,7 +25,7 @@ type Recovery struct {
 	// stay as they are.
 	Reconcile   func(ctx context.Context, op Operation, why Why) (Verdict, error)
 	Concurrency int           // operations at a time; 8
-	Interval    time.Duration // KeepRecovering: from the end of one pass to the start of the next; 30 s
+	Interval    time.Duration // KeepRecovering: from the end of one pass to the start of the next, give or take half of it; 30 s
 	ParkAfter   int           // attempts over all processes, those of Do counted, after which an operation is parked; 20
 	// Jitter bounds the random wait before the first operation, so that a fleet that restarts does not send all at
 	// once; 1 s, negative: none.
@@ -78,8 +78,11 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 	defer context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })()
 
 	p := &pass{
-		core: c.core, Recovery: r, tried: map[Ref]bool{}, batch: (r.Concurrency + 1) / 2,
-		slots: make(chan struct{}, 2*r.Concurrency), turns: make(chan struct{}, r.Concurrency),
+		core: c.core, Recovery: r, tried: map[Ref]bool{}, batch: r.Concurrency,
+		slots: make(chan struct{}, 3*r.Concurrency), turns: turns{free: r.Concurrency},
+	}
+	if _, p.leased = c.cfg.Store.(persist.Leaser); p.leased { // a claim that waits may lapse
+		p.batch, p.slots = (r.Concurrency+3)/4, make(chan struct{}, r.Concurrency)
 	}
 	defer p.giveBack(ctx)
 	if !sleep(ctx, jitter(r.Jitter)) {
@@ -158,9 +161,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 type pass struct {
 	*core
 	Recovery
+	leased  bool
 	batch   int           // claimed at once
-	slots   chan struct{} // one for each that is claimed: those under way, and as many that wait for their turn
-	turns   chan struct{}
+	slots   chan struct{} // one for each that is claimed: those under way, and twice as many that wait for their turn
+	turns   turns
 	running sync.WaitGroup
 
 	mu     sync.Mutex
@@ -194,13 +198,19 @@ func (p *pass) claim(ctx context.Context) (n int, err error) {
 	}
 	defer done()
 	entries, err := p.cfg.Store.ClaimDue(ctx, free)
+	var begun sync.WaitGroup
 	for _, e := range entries {
-		if p.start(ctx, e) {
+		if e.Claim.Token == 0 || e.Claim.Ref != e.Ref || p.holds(e.Claim) {
+			err = errors.Join(err, errUnclaimed) // to go on would be to be given the same for ever
+		} else if p.start(ctx, e, &begun) {
 			free--
 		}
 	}
+	begun.Wait()
 	return len(entries), err
 }
+
+var errUnclaimed = errors.New("samekey: the store's ClaimDue returned an operation without a new claim")
 
 // reserve waits for n slots, as long as ctx allows.
 func (p *pass) reserve(ctx context.Context, n int) bool {
@@ -273,14 +283,17 @@ func (p *pass) single(ctx context.Context, ref Ref) error {
 	case errors.Is(err, persist.ErrBusy), errors.Is(err, persist.ErrNotFound):
 		return nil
 	case err == nil:
-		started = p.start(ctx, e)
+		var begun sync.WaitGroup
+		started = p.start(ctx, e, &begun)
+		begun.Wait()
 	}
 	return err
 }
 
 // start finishes e in a slot that is reserved, when its turn comes. What comes due again within this pass is held until
-// its end: given back, it would only be claimed again.
-func (p *pass) start(ctx context.Context, e persist.Entry) bool {
+// its end: given back, it would only be claimed again. Once begun is through, a call of this client that asks for the
+// operation finds it under way, or held.
+func (p *pass) start(ctx context.Context, e persist.Entry, begun *sync.WaitGroup) bool {
 	p.mu.Lock()
 	hold := p.tried[e.Ref]
 	p.tried[e.Ref] = true
@@ -292,15 +305,16 @@ func (p *pass) start(ctx context.Context, e persist.Entry) bool {
 		p.hold(e.Claim)
 		return false
 	}
-	begun := make(chan struct{})
+	begun.Add(1)
+	turn := p.turns.ask()
 	p.running.Go(func() {
-		known := sync.OnceFunc(func() { close(begun) })
+		known := sync.OnceFunc(begun.Done)
 		defer p.free(1)
 		defer known()
+		defer p.turns.done(turn)
 		defer p.contain(ctx, &e.Record)
-		p.one(ctx, e, known)
+		p.one(ctx, e, known, turn)
 	})
-	<-begun // from here on a call of this client that asks for it finds it under way
 	return true
 }
 
@@ -320,19 +334,32 @@ func (p *pass) contain(ctx context.Context, rec *persist.Record) {
 // recoverAgain is the least time after which an operation that stayed unknown is due again.
 const recoverAgain = 30 * time.Second
 
-// one finishes one operation. It calls known once those who ask for it can find it under way.
-func (p *pass) one(ctx context.Context, e persist.Entry, known func()) {
+// one finishes one operation, when it is its turn. It calls known once those who ask for it can find it under way.
+func (p *pass) one(ctx context.Context, e persist.Entry, known func(), turn <-chan struct{}) {
 	cmd, err := p.recorded(&e.Record)
 	if err != nil { // a target that this version cannot read
 		p.hold(e.Claim)
 		p.count(func(r *Report) { r.Pending++ })
 		return
 	}
-	run := func(ctx context.Context, deadline func() (time.Time, bool)) *answer {
-		k := p.newCall(ctx, cmd, deadline)
+	run := func(ctx context.Context, f *flight.Call[*answer]) *answer {
+		k := p.newCall(ctx, cmd, f)
 		defer k.leave()
 		k.mode, k.owed, k.rec, k.claim = modeRecover, p.Handle != nil, e.Record, e.Claim
-		a := p.finish(k)
+		a := p.finish(k, func() bool {
+			select {
+			case <-turn:
+			case <-f.Joined():
+			case <-k.ctx.Done():
+				return false
+			}
+			return true
+		})
+		if a == nil {
+			call := k.call()
+			call.MaybeSent = true
+			return refused(call, &OutcomeUnknownError{Call: call, Err: endOf(k.ctx)})
+		}
 		if why := k.stuck(a); why != 0 && p.Reconcile != nil {
 			a = p.reconcile(k, a, why)
 		}
@@ -352,18 +379,11 @@ func (p *pass) one(ctx context.Context, e persist.Entry, known func()) {
 	a, _, err := p.flights.Do(ctx, e.Ref, cmd, func(any) error { return errNoShare },
 		func(ctx context.Context, f *flight.Call[*answer]) *answer {
 			known()
-			select {
-			case p.turns <- struct{}{}:
-				defer func() { <-p.turns }()
-			case <-f.Joined():
-			case <-ctx.Done(): // the pass has ended
-				_ = p.cfg.Store.Release(context.WithoutCancel(ctx), e.Claim)
-				return refused(Call{Ref: e.Ref}, endOf(ctx))
-			}
-			return run(ctx, f.Deadline)
+			return run(ctx, f)
 		})
 	switch {
-	case errors.Is(err, errNoShare): // one has asked already, and gets it
+	case errors.Is(err, flight.ErrLeft): // others share it, and it ends without the pass
+	case err != nil: // one has asked already, and gets it; or the pass ended while a call before it did
 		p.hold(e.Claim)
 	case a != nil:
 		a.drop()
@@ -406,31 +426,64 @@ func (r *Report) add(a *answer, k *call) {
 	}
 }
 
-// finish sends what may be sent.
-func (p *pass) finish(k *call) *answer {
+// finish sends what may be sent, when turn says so. It returns nil if the pass ended before.
+func (p *pass) finish(k *call, turn func() bool) *answer {
 	if k.rec.Answer != nil { // settled, and its handler has not taken it yet
+		if !turn() {
+			return nil
+		}
 		k.final = k.rec.Answer
 		return k.local()
 	}
 	k.advised = time.Now().Add(recoverAgain)    // when it is due again, should it stay unknown
 	if u := p.remembered(k.rec.Ref); u != nil { // a conflict is not sent again; it may be written down by now
+		if !turn() {
+			return nil
+		}
 		a, kept := u.answer, u.kept
 		if kept.Owed = k.owed; k.put(kept) == nil {
 			p.forget(k.rec.Ref)
 		}
 		return &a
 	}
-	if a := k.takeOver(); a != nil {
-		return a
+	a, before := k.takeOver(), k.rec.Progress
+	if a == nil && before.Attempts < p.ParkAfter {
+		p.markEarly(k)
 	}
-	if k.rec.Progress.Attempts >= p.ParkAfter {
+	switch ready := turn(); {
+	case !ready:
+		if k.marked { // nothing left
+			ctx, cancel := k.lastWord()
+			defer cancel()
+			_ = k.store.Mark(ctx, k.claim, before) // else it counts as tried
+		}
+		return nil
+	case a != nil:
+		return a
+	case before.Attempts >= p.ParkAfter:
 		k.rec.Progress.Parked = true
 		return k.unknown(ErrParked)
 	}
+	k.start = time.Now()
+	if at, is := k.expired(0); is && k.marked {
+		return k.surface(&ExpiredError{Call: k.call(), Expired: at})
+	}
+	k.advised = time.Time{}
 	k.attempts()
-	k.advised = latest(k.advised, time.Now().Add(recoverAgain))
+	if k.ended() == nil { // else the next process may go on at once
+		k.advised = latest(k.advised, time.Now().Add(recoverAgain))
+	}
 	k.rec.Progress.Parked = k.rec.Progress.Attempts >= p.ParkAfter
 	return k.conclude()
+}
+
+// markEarly makes the next attempt's mark durable while the operation waits for its turn, so that the disk and the
+// server work at the same time. Not where a mark by itself changes what may be done: after the first, or without keys.
+func (p *pass) markEarly(k *call) {
+	if p.leased || k.rec.Progress.Attempts == 0 || k.rec.Progress.PollURL != "" || !k.plan.contract.repeatable() {
+		return
+	}
+	k.marked = k.ready() == nil // a failure is told by the attempt, which marks again
 }
 
 func latest(a, b time.Time) time.Time {

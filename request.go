@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/samekey/samekey/internal/canonjson"
+	"github.com/samekey/samekey/internal/wire"
 	"github.com/samekey/samekey/persist"
 )
 
@@ -32,8 +32,10 @@ type command struct {
 	body  []byte // as sent; plain is what the caller gave
 	plain []byte
 	live  http.Header // the fields that are not stored
-	url   *url.URL    // as given, without userinfo and fragment
+	url   *url.URL    // as given, without userinfo and fragment: target, or what carry put in its place
 	named bool
+
+	target url.URL
 	// adopted: the key came with the request. resumed: the record is an earlier one, whose omitted fields have to be
 	// supplied again.
 	adopted, resumed bool
@@ -111,24 +113,20 @@ func readBody(req *http.Request, limit int64) ([]byte, error) {
 	if req.ContentLength > limit {
 		return nil, errTooLarge
 	}
-	var buf bytes.Buffer
-	if n := req.ContentLength; n > 0 {
-		b := make([]byte, n+bytes.MinRead) // ReadFrom wants so much room to find the end without growing
-		buf = *bytes.NewBuffer(b[:0])
+	announced := req.ContentLength
+	if announced == 0 { // beside a body it says nothing
+		announced = -1
 	}
-	if _, err := buf.ReadFrom(io.LimitReader(req.Body, limit+1)); err != nil {
+	body, err := wire.ReadUpTo(req.Body, announced, limit)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("reading the request's body: %w", err)
-	}
-	if int64(buf.Len()) > limit {
+	case int64(len(body)) > limit:
 		return nil, errTooLarge
+	case announced > 0 && announced != int64(len(body)):
+		return nil, fmt.Errorf("ContentLength is %d, the body has %d bytes", announced, len(body))
 	}
-	if req.ContentLength > 0 && req.ContentLength != int64(buf.Len()) {
-		return nil, fmt.Errorf("ContentLength is %d, the body has %d bytes", req.ContentLength, buf.Len())
-	}
-	if buf.Len() == 0 {
-		return []byte{}, nil
-	}
-	return buf.Bytes(), nil
+	return body, nil
 }
 
 // identify finds or makes the operation's ID and key, or says why there is none. An anonymous operation's ID is its key.
@@ -202,7 +200,8 @@ func (cmd *command) split(req *http.Request) {
 	if req.Host != "" && req.Host != req.URL.Host {
 		rec.Header["Host"] = []string{req.Host}
 	}
-	u := *req.URL
+	cmd.target = *req.URL
+	u := &cmd.target
 	if u.User != nil {
 		if _, has := cmd.live["Authorization"]; !has {
 			pass, _ := u.User.Password()
@@ -212,8 +211,8 @@ func (cmd *command) split(req *http.Request) {
 		u.User = nil
 	}
 	u.Fragment, u.RawFragment = "", ""
-	cmd.url = &u
-	target := u
+	cmd.url = u
+	target := *u
 	var secret []string
 	target.RawQuery, secret = splitQuery(u.RawQuery, pl.SecretQuery)
 	for _, name := range secret {
@@ -289,14 +288,15 @@ func splitQuery(raw string, names []string) (rest string, found []string) {
 
 // fingerprint is over what makes a request the same command: method, target and host, identity headers, and the body as
 // it is sent. Where no body is kept it is salted with the operation's key, so that equal payloads do not look equal.
-func (cmd *command) fingerprint(kept *persist.Record) (sum [32]byte) {
+func (cmd *command) fingerprint(kept *persist.Record) [32]byte {
 	r := &cmd.rec
 	target, body := cmd.plan.contract.Carrier.without(r.Target, cmd.plain)
-	head := make([]byte, 0, 512)
+	host := r.Header.Get("Host")
+	head := make([]byte, 0, 40+len(r.Method)+len(target)+len(host))
 	put := func(s string) { head = append(binary.BigEndian.AppendUint64(head, uint64(len(s))), s...) }
 	put(r.Method)
 	put(target)
-	put(r.Header.Get("Host"))
+	put(host)
 	for _, name := range cmd.plan.IdentityHeaders {
 		for _, line := range r.Header[name] {
 			put(name)
@@ -310,8 +310,7 @@ func (cmd *command) fingerprint(kept *persist.Record) (sum [32]byte) {
 	}
 	h.Write(head)
 	h.Write(body)
-	h.Sum(sum[:0])
-	return sum
+	return [32]byte(h.Sum(head[:0]))
 }
 
 // sameAs reports whether cmd is the command that rec records. A JSON body may differ in what does not matter: order of
@@ -347,9 +346,12 @@ func rebuild(ctx context.Context, rec *persist.Record) (*http.Request, error) {
 
 // newRequest makes one attempt's request: the stored fields, and over them those that only the caller has.
 func newRequest(ctx context.Context, rec *persist.Record, u *url.URL, live http.Header, body []byte) *http.Request {
-	target := *u
+	own := &struct {
+		url  url.URL
+		body bytesBody
+	}{url: *u}
 	req := &http.Request{
-		Method: rec.Method, URL: &target, Host: u.Host, Header: make(http.Header, len(rec.Header)+len(live)),
+		Method: rec.Method, URL: &own.url, Host: u.Host, Header: make(http.Header, len(rec.Header)+len(live)),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)), Body: http.NoBody,
 	}
 	maps.Copy(req.Header, live) // the lines are shared: Set and Add leave them alone
@@ -359,7 +361,8 @@ func newRequest(ctx context.Context, rec *persist.Record, u *url.URL, live http.
 		delete(req.Header, "Host")
 	}
 	if len(body) > 0 {
-		req.Body = newBytesBody(body)
+		own.body.Reset(body)
+		req.Body = &own.body
 	}
 	return req.WithContext(ctx)
 }

@@ -3,6 +3,7 @@ package samekey
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,19 +18,28 @@ type Result struct {
 	Links   map[string]string `json:"links"`
 }
 
-// ResultOf reads the envelope of resp, whose body can be read again afterwards. Members that are not there are empty; an
-// error says that the body could not be read, or is no JSON object.
+// ResultOf reads the envelope of resp, whose body can be read again afterwards. Members that are not there, or not what
+// they are here, are empty; an error says that the body could not be read, or is no JSON object.
 func ResultOf(resp *http.Response) (Result, error) {
 	body, err := peek(resp)
 	if err != nil {
 		return Result{}, err
 	}
 	var r Result
-	if err := json.Unmarshal(body, &r); err != nil {
+	if err := readMembers(body, &r); err != nil {
 		return Result{}, fmt.Errorf("samekey: the answer is no result: %w", err)
 	}
 	r.ID = idIn(body)
 	return r, nil
+}
+
+// readMembers reads an object, and leaves out members of another type than v has for them.
+func readMembers(body []byte, v any) error {
+	err := json.Unmarshal(body, v)
+	if other, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && other.Field != "" {
+		return nil
+	}
+	return err
 }
 
 // idIn finds the result's identifier, in the order of the document.
@@ -126,13 +136,13 @@ func (r *Reply) APIError() *APIError {
 		Details json.RawMessage `json:"details"`
 		TraceID string          `json:"traceId"`
 	}
-	if json.Unmarshal(r.Body, &envelope) != nil {
+	if readMembers(r.Body, &envelope) != nil {
 		return e
 	}
 	e.Message, e.Details, e.TraceID = envelope.Message, envelope.Details, envelope.TraceID
 	_ = json.Unmarshal(envelope.Error, &e.Code) // some APIs have an object there
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	if p := new(Problem); strings.EqualFold(strings.TrimSpace(kind), "application/problem+json") && json.Unmarshal(r.Body, p) == nil {
+	if p := new(Problem); strings.EqualFold(strings.TrimSpace(kind), "application/problem+json") && readMembers(r.Body, p) == nil {
 		e.Problem = p
 		if e.Code == "" {
 			if e.Code = p.Type; e.Code == "" || e.Code == "about:blank" {

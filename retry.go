@@ -24,6 +24,13 @@ type attempt struct {
 	dropped bool // the rest of its body is gone
 }
 
+// loop is what go-retryablehttp needs to drive the attempts.
+type loop struct {
+	retryablehttp.Client
+	sender http.Client
+	blank  retryablehttp.Request
+}
+
 // attempts sends until there is an outcome or a limit is met. go-retryablehttp drives the loop; what it is told and asks
 // for is this call's state, as its own hooks see neither a whole answer nor the reason of a failure.
 func (k *call) attempts() {
@@ -31,16 +38,13 @@ func (k *call) attempts() {
 		k.last.meaning.class = classProcessing
 		return
 	}
-	loop := retryablehttp.Client{
-		HTTPClient: &http.Client{Transport: (*attempter)(k), CheckRedirect: noRedirect},
-		RetryMax:   math.MaxInt,
-		CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return k.again(), nil },
-		Backoff:    func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return k.wait },
-	}
-	req, err := retryablehttp.FromRequest(blank.WithContext(k.ctx))
-	if err == nil {
-		_, err = loop.Do(req) //nolint:bodyclose // attempter's answer has no body
-	}
+	l := &k.loop
+	l.sender = http.Client{Transport: (*attempter)(k), CheckRedirect: noRedirect}
+	l.blank.Request = blank.WithContext(k.ctx)
+	l.HTTPClient, l.RetryMax = &l.sender, math.MaxInt
+	l.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { return k.again(), nil }
+	l.Backoff = func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return k.wait }
+	_, err := l.Do(&l.blank) //nolint:bodyclose // attempter's answer has no body
 	if err != nil && k.end == nil {
 		k.end = k.ended() // in a wait
 	}
@@ -63,6 +67,7 @@ var (
 
 // attempt makes one exchange, its mark first.
 func (k *call) attempt() {
+	k.began = time.Now()
 	if k.refused = k.ready(); k.refused != nil {
 		return
 	}
@@ -71,7 +76,7 @@ func (k *call) attempt() {
 	x := &k.exchange
 	x.Base, x.MaxResponse, x.OnPoint = k.base, k.plan.MaxResponse, k.onPoint()
 	x.Timeout, x.TimeoutErr = k.attemptTimeout()
-	began := time.Now()
+	sent := time.Now()
 	k.last = attempt{Result: x.Do(k.ctx, k)}
 	k.keepCookies()
 	if !k.last.Unsent && k.last.Sends == 0 { // a foreign transport tells nothing
@@ -83,7 +88,7 @@ func (k *call) attempt() {
 	if k.last.Err != nil {
 		k.rec.Progress.LastError = k.last.Err.Error()
 	}
-	k.observe(Event{Step: StepAttemptDone, Sends: k.last.Sends, Status: k.last.status(), Elapsed: time.Since(began), Err: k.last.Err})
+	k.observe(Event{Step: StepAttemptDone, Sends: k.last.Sends, Status: k.last.status(), Elapsed: time.Since(sent), Err: k.last.Err})
 }
 
 // ready makes the attempt's mark durable, or says why there is none.
@@ -100,11 +105,13 @@ func (k *call) ready() error {
 	}
 	p := k.rec.Progress
 	p.Attempts++
-	p.Seen, p.NotBefore = time.Now(), time.Time{}
+	now := time.Now()
 	if p.FirstSent.IsZero() {
-		p.FirstSent = p.Seen
-		k.age = newKeyAge(p, p.Seen)
+		p.FirstSent, p.Seen = now, now
+		k.age = newKeyAge(p, now)
 	}
+	k.seen(&p, now)
+	p.NotBefore = time.Time{}
 	if err := k.store.Mark(k.ctx, k.claim, p); err != nil {
 		if ended := k.ended(); ended != nil {
 			return ended
@@ -113,6 +120,9 @@ func (k *call) ready() error {
 		return err
 	}
 	k.rec.Progress = p
+	if at, is := k.expired(0); is { // the store may have taken its time
+		return &ExpiredError{Call: k.call(), Expired: at}
+	}
 	return nil
 }
 
@@ -160,6 +170,7 @@ func (k *call) again() bool {
 	switch {
 	case a.class == classFollow && k.n < k.plan.MaxAttempts:
 		k.hop, k.wait = a.link, 0
+		a.drop()
 		return true
 	case !k.wantsRetry(), k.n >= k.plan.MaxAttempts:
 		return k.stop(before, nil)
@@ -175,6 +186,9 @@ func (k *call) again() bool {
 	}
 	if end, ok := k.endTime(); ok && !time.Now().Add(k.wait).Before(end) {
 		return k.stop(before, k.tooLate())
+	}
+	if err := k.lapses(k.began); err != nil {
+		return k.stop(before, err)
 	}
 	if k.plan.budget != nil && !k.plan.budget.take() {
 		return k.stop(before, ErrBudget)
@@ -284,7 +298,7 @@ func endOf(ctx context.Context) error {
 
 // endTime is the earlier one of the policy's deadline and of that of whoever waits.
 func (k *call) endTime() (time.Time, bool) {
-	end, ok := k.deadline()
+	end, ok := k.waits.Deadline()
 	if k.plan.Deadline > 0 {
 		if own := k.start.Add(k.plan.Deadline); !ok || own.Before(end) {
 			return own, true
@@ -295,10 +309,19 @@ func (k *call) endTime() (time.Time, bool) {
 
 // tooLate is the error of a wait that cannot end in time.
 func (k *call) tooLate() error {
-	if end, ok := k.deadline(); ok && !time.Now().Add(k.wait).Before(end) {
+	if end, ok := k.waits.Deadline(); ok && !time.Now().Add(k.wait).Before(end) {
 		return fmt.Errorf("the next attempt would come after the caller's deadline: %w", context.DeadlineExceeded)
 	}
 	return &deadlineError{k.plan.Deadline}
+}
+
+// lapses is the error of a wait that a claim marked at that time does not last: what follows it could not be marked.
+func (k *call) lapses(marked time.Time) error {
+	lease := k.plan.lease
+	if lease == 0 || time.Since(marked)+k.wait < lease {
+		return nil
+	}
+	return fmt.Errorf("a wait of %v would outlast the store's lease of %v", k.wait.Round(time.Millisecond), lease)
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

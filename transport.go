@@ -54,11 +54,10 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	pl := t.planFor(req)
 	if !pl.isCommand(req.Method) {
-		plain := &http.Client{Transport: t.base, CheckRedirect: noRedirect, Timeout: t.reads.Timeout}
 		if pl.pattern == "" {
 			return t.base.RoundTrip(req)
 		}
-		return t.read(plain, req, pl)
+		return t.read(&http.Client{Transport: t.base, CheckRedirect: noRedirect, Timeout: t.reads.Timeout}, req, pl)
 	}
 	return t.command(req, pl, true)
 }
@@ -86,7 +85,7 @@ func (c *core) read(hc *http.Client, req *http.Request, pl *plan) (*http.Respons
 		attempts.Timeout = t
 	}
 	attempts.Transport = onlyRoundTrip{hc.Transport}
-	k := &call{core: c, plan: pl, start: time.Now(), deadline: req.Context().Deadline}
+	k := &call{core: c, plan: pl, start: time.Now(), waits: req.Context()}
 	loop := retryablehttp.Client{
 		HTTPClient: &attempts, RetryMax: pl.MaxAttempts - 1, ErrorHandler: retryablehttp.PassthroughErrorHandler,
 		CheckRetry: func(ctx context.Context, resp *http.Response, err error) (bool, error) {

@@ -69,7 +69,7 @@ func settings(contenders []string, settings ...any) (runs []string) {
 }
 
 // choose returns the bars that only selects, and the runs that are wanted: what these bars need, and what only selects
-// by its own name. With no expression that is all bars, and all runs too, or in quick the peers at 64 goroutines.
+// by its own name. With no expression that is all bars and all runs, in quick those that bars need.
 func choose(only string, quick bool) (chosen []bar, wanted map[string]bool, err error) {
 	re, err := regexp.Compile(only)
 	if err != nil {
@@ -84,9 +84,9 @@ func choose(only string, quick bool) (chosen []bar, wanted map[string]bool, err 
 			}
 		}
 	}
-	for i, e := range experiments() {
+	for _, e := range experiments() {
 		for _, r := range e.runs {
-			if re.MatchString(r) && (only != "" || !quick || i == slices.Index(levels, 64)) {
+			if re.MatchString(r) && (only != "" || !quick) {
 				wanted[r] = true
 			}
 		}
@@ -121,6 +121,7 @@ func (b *bench) scratch() (string, error) { return os.MkdirTemp(b.dir, "run-") }
 type contestant struct {
 	run     string
 	measure func() (sample, error)
+	slow    bool // has one turn in a round; found out
 }
 
 // interleave has the contestants take turns, back and forth, so that what slows the machine for a while slows all of
@@ -128,7 +129,11 @@ type contestant struct {
 func (b *bench) interleave(turns int, cs []contestant) error {
 	cs = slices.Clone(cs)
 	for turn := -1; turn < turns*b.rounds; turn++ {
-		for _, c := range cs {
+		for i := range cs {
+			c := &cs[i]
+			if c.slow && turn%turns != 0 {
+				continue
+			}
 			runtime.GC()
 			time.Sleep(20 * time.Millisecond) // what the one before left to do in the background
 			s, err := c.measure()
@@ -136,6 +141,7 @@ func (b *bench) interleave(turns int, cs []contestant) error {
 			case err != nil:
 				return fmt.Errorf("%s: %w", c.run, err)
 			case turn < 0:
+				c.slow = s.Took > 300*time.Millisecond
 			case turn%turns == 0:
 				b.results[c.run] = append(b.results[c.run], s)
 			default:
@@ -169,7 +175,7 @@ func (b *bench) commits(g int, runs []string) (err error) {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 		defer func() { err = errors.Join(err, s.close()) }()
-		cs = append(cs, contestant{run, func() (sample, error) {
+		cs = append(cs, contestant{run: run, measure: func() (sample, error) {
 			return operate(s, g, lasting(size(b, 50*time.Millisecond, 80*time.Millisecond)))
 		}})
 	}

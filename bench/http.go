@@ -137,7 +137,7 @@ func (b *bench) calls(runs []string) error {
 			if name == "samekey journal" {
 				n /= 20 // each waits for the disk
 			}
-			cs = append(cs, contestant{at(name, "call"), func() (sample, error) {
+			cs = append(cs, contestant{run: at(name, "call"), measure: func() (sample, error) {
 				return counted(func() (sample, error) {
 					return drive(1, times(n), func() error { return c.pay("http://bank.test/v1/payments") })
 				})
@@ -190,7 +190,7 @@ func (b *bench) loopback(runs []string) error {
 		var cs []contestant
 		for _, name := range clientNames {
 			if c, ok := made[name]; ok {
-				cs = append(cs, contestant{at(name, setting), func() (sample, error) {
+				cs = append(cs, contestant{run: at(name, setting), measure: func() (sample, error) {
 					return drive(64, lasting(size(b, 60*time.Millisecond, 150*time.Millisecond)), func() error { return c.pay(url) })
 				}})
 			}
@@ -231,9 +231,9 @@ func (b *bench) paced(runs []string) error {
 			}
 		}
 		cs := []contestant{
-			{"net/http@paced", timed(call(made["net/http"]))},
-			{"samekey journal@paced", timed(call(made["samekey journal"]))},
-			{"raw@paced", timed(func(w *stopwatch) error {
+			{run: "net/http@paced", measure: timed(call(made["net/http"]))},
+			{run: "samekey journal@paced", measure: timed(call(made["samekey journal"]))},
+			{run: "raw@paced", measure: timed(func(w *stopwatch) error {
 				start := time.Now()
 				if _, err := raw.begin(nextID()); err != nil {
 					return err

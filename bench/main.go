@@ -33,8 +33,8 @@ no checksum and no index ("raw"). Then what the HTTP path of samekey costs besid
 
 Contenders take turns, back and forth, for a number of rounds; a figure is the median over the rounds of the ratio
 within each round. Ratios and counters hold from machine to machine, absolute times do not. All contenders get the
-same record of 700 bytes and the same durability: the begin is on disk when it returns, the settle may follow with
-the next begin.
+same record of 700 bytes. The begin is on disk when it returns; the settle may be later, where the store has a way
+to do that. "riding" adds one around stores that have none: settles wait in memory for the next begin.
 
 A bar is a figure that has to be reached; the table says how often and how far it was. Bars:
 
@@ -59,7 +59,7 @@ func run(args []string, out, log io.Writer) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(log)
 	b := &bench{log: log}
-	flags.BoolVar(&b.quick, "quick", false, "smaller sizes, shorter rounds, other stores at 64 goroutines only")
+	flags.BoolVar(&b.quick, "quick", false, "smaller sizes, shorter rounds, and only what bars need")
 	only := flags.String("only", "", "`regexp` of the bars and runs to make")
 	dir := flags.String("dir", "", "`directory` on the disk to measure; a scratch directory is made in it (default: the system's for temporary files)")
 	flags.IntVar(&b.rounds, "rounds", 0, "rounds to take the median of (default 5 with -quick, else 7)")

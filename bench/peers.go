@@ -26,7 +26,7 @@ func closeAll(err error, cs ...io.Closer) error {
 	return err
 }
 
-// boltStore begins in a transaction that takes the settles so far along.
+// boltStore settles in a transaction like any other: bbolt has no commit that may be flushed later.
 type boltStore struct {
 	owed
 	db *bbolt.DB
@@ -90,6 +90,10 @@ func (s *boltStore) remove(b *bbolt.Bucket) error {
 	return nil
 }
 
+func (s *boltStore) settle(id string, _ uint64) error {
+	return s.do(func(tx *bbolt.Tx) error { return tx.Bucket(bucket).Delete([]byte(id)) })
+}
+
 func (s *boltStore) has(id string) (has bool, err error) {
 	err = s.db.View(func(tx *bbolt.Tx) error {
 		has = tx.Bucket(bucket).Get([]byte(id)) != nil
@@ -141,11 +145,8 @@ func (pebbleLogger) Fatalf(f string, a ...any) {
 	pebble.DefaultLogger.Fatalf(f, a...)
 }
 
-// badgerStore commits in groups by itself, but one transaction after the other has its flush.
-type badgerStore struct {
-	owed
-	db *badger.DB
-}
+// badgerStore flushes whatever it commits.
+type badgerStore struct{ db *badger.DB }
 
 func openBadger(dir string, _ int) (store, error) {
 	db, err := badger.Open(badger.DefaultOptions(dir).WithSyncWrites(true).WithDetectConflicts(false).WithLogger(nil).
@@ -153,25 +154,15 @@ func openBadger(dir string, _ int) (store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &badgerStore{db: db}, nil
+	return &badgerStore{db}, nil
 }
 
 func (s *badgerStore) begin(id string) (uint64, error) {
-	return 0, s.db.Update(func(tx *badger.Txn) error {
-		if err := s.remove(tx); err != nil {
-			return err
-		}
-		return tx.Set([]byte(id), record)
-	})
+	return 0, s.db.Update(func(tx *badger.Txn) error { return tx.Set([]byte(id), record) })
 }
 
-func (s *badgerStore) remove(tx *badger.Txn) error {
-	for _, id := range s.take() {
-		if err := tx.Delete([]byte(id)); err != nil {
-			return err
-		}
-	}
-	return nil
+func (s *badgerStore) settle(id string, _ uint64) error {
+	return s.db.Update(func(tx *badger.Txn) error { return tx.Delete([]byte(id)) })
 }
 
 func (s *badgerStore) has(id string) (bool, error) {
@@ -182,4 +173,4 @@ func (s *badgerStore) has(id string) (bool, error) {
 	return found(err, badger.ErrKeyNotFound)
 }
 
-func (s *badgerStore) close() error { return closeAll(s.db.Update(s.remove), s.db) }
+func (s *badgerStore) close() error { return s.db.Close() }

@@ -21,7 +21,10 @@ type rawLog struct {
 	stopped    chan struct{}
 }
 
-func openRaw(dir string, _ int) (store, error) { return newRaw(dir, 64<<20) }
+// rawSize is when it starts again at the front.
+var rawSize = int64(64 << 20)
+
+func openRaw(dir string, _ int) (store, error) { return newRaw(dir, rawSize) }
 
 // newRaw prewrites a file if there is none.
 func newRaw(dir string, size int64) (*rawLog, error) {

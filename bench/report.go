@@ -61,12 +61,12 @@ func (r report) table(w io.Writer, title string, settings, contenders []string, 
 	}
 	_, _ = fmt.Fprintf(w, "\n%s\n\n", title)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "%-18s\t%s\t\t\n", "", strings.Join(settings, "\t\t"))
+	_, _ = fmt.Fprintf(t, "%-24s\t%s\t\t\n", "", strings.Join(settings, "\t\t"))
 	for _, c := range contenders {
 		if !slices.ContainsFunc(settings, func(s string) bool { return has(c, s) }) {
 			continue
 		}
-		_, _ = fmt.Fprintf(t, "%-18s\t", c)
+		_, _ = fmt.Fprintf(t, "%-24s\t", c)
 		for _, s := range settings {
 			_, _ = fmt.Fprintf(t, "%s\t%s\t", number(median(r.Runs.rounds([]string{at(c, s), at(base, s)}, rates))), number(r.latency(c, s)))
 		}
@@ -95,12 +95,12 @@ func (r report) costs(w io.Writer) {
 	}
 	_, _ = fmt.Fprint(w, "\na call to nowhere, over net/http\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "%-18s\tus\tallocations\tbytes\t\n", "")
+	_, _ = fmt.Fprintf(t, "%-24s\tus\tallocations\tbytes\t\n", "")
 	for _, c := range clientNames[1:] {
 		over := func(of func(sample) float64) string {
 			return number(median(r.Runs.rounds([]string{at(c, "call"), plain}, func(s []sample) float64 { return of(s[0]) - of(s[1]) })))
 		}
-		_, _ = fmt.Fprintf(t, "%-18s\t%s\t%s\t%s\t\n", c, over(func(s sample) float64 { return s.perOp() / 1e3 }), over(sample.allocs), over(sample.bytes))
+		_, _ = fmt.Fprintf(t, "%-24s\t%s\t%s\t%s\t\n", c, over(func(s sample) float64 { return s.perOp() / 1e3 }), over(sample.allocs), over(sample.bytes))
 	}
 	_ = t.Flush()
 }

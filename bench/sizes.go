@@ -40,8 +40,8 @@ func (b *bench) allocations(runs []string) error {
 			continue
 		}
 		err := b.withJournal(journal.Options{}, func(_ string, s *journalStore) error {
-			n := size(b, 1000, 5000) * min(g, 10)
-			return b.interleave(1, []contestant{{run, func() (sample, error) {
+			n := size(b, 500, 5000) * min(g, 10)
+			return b.interleave(1, []contestant{{run: run, measure: func() (sample, error) {
 				return counted(func() (sample, error) { return operate(s, g, times(n)) })
 			}}})
 		})
@@ -94,8 +94,8 @@ func (b *bench) opening([]string) (err error) {
 			return err
 		}
 		return b.interleave(1, []contestant{
-			{"files@read", func() (sample, error) { return readOnce(before, written) }},
-			{"journal@open", func() (sample, error) {
+			{run: "files@read", measure: func() (sample, error) { return readOnce(before, written) }},
+			{run: "journal@open", measure: func() (sample, error) {
 				start := time.Now()
 				s, err := newJournal(dir, journal.Options{})
 				took := time.Since(start)

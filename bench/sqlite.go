@@ -47,14 +47,14 @@ func newSQLite(dir string) (*sqliteStore, error) {
 	return s, nil
 }
 
-// commit writes begins and all settles so far in one transaction.
-func (s *sqliteStore) commit(begins ...string) error {
+// commit writes begins, ends, and what ends are owed, in one transaction.
+func (s *sqliteStore) commit(begins, ends []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, err := s.start.Exec(); err != nil {
 		return err
 	}
-	for _, id := range s.take() {
+	for _, id := range append(ends, s.take()...) {
 		if _, err := s.remove.Exec(id); err != nil {
 			return err
 		}
@@ -68,7 +68,12 @@ func (s *sqliteStore) commit(begins ...string) error {
 	return err
 }
 
-func (s *sqliteStore) begin(id string) (uint64, error) { return 0, s.commit(id) }
+func (s *sqliteStore) begin(id string) (uint64, error) { return 0, s.commit([]string{id}, nil) }
+
+// settle has a transaction of its own: a connection that flushes flushes every commit.
+func (s *sqliteStore) settle(id string, _ uint64) error {
+	return s.commit(nil, []string{id})
+}
 
 func (s *sqliteStore) has(id string) (bool, error) {
 	var one int
@@ -76,10 +81,10 @@ func (s *sqliteStore) has(id string) (bool, error) {
 }
 
 func (s *sqliteStore) close() error {
-	return closeAll(s.commit(), s.start, s.put, s.remove, s.done, s.db)
+	return closeAll(s.commit(nil, nil), s.start, s.put, s.remove, s.done, s.db)
 }
 
-// groupedStore has all begins that wait share a transaction.
+// groupedStore has all that wait share a transaction.
 type groupedStore struct {
 	*sqliteStore
 	mu      sync.Mutex
@@ -90,9 +95,9 @@ type groupedStore struct {
 
 // group is what waits for one flush.
 type group struct {
-	ids  []string
-	done chan struct{} // closed when it is durable
-	err  error         // set before
+	begins, ends []string
+	done         chan struct{} // closed when it is durable
+	err          error         // set before
 }
 
 func openSQLiteGrouped(dir string, _ int) (store, error) {
@@ -115,24 +120,33 @@ func (s *groupedStore) run() {
 		g := s.next
 		s.next = newGroup()
 		s.mu.Unlock()
-		if len(g.ids) > 0 {
-			g.err = s.commit(g.ids...)
+		if len(g.begins)+len(g.ends) > 0 {
+			g.err = s.commit(g.begins, g.ends)
 		}
 		close(g.done)
 	}
 }
 
 func (s *groupedStore) begin(id string) (uint64, error) {
+	return 0, s.wait(func(g *group) { g.begins = append(g.begins, id) })
+}
+
+func (s *groupedStore) settle(id string, _ uint64) error {
+	return s.wait(func(g *group) { g.ends = append(g.ends, id) })
+}
+
+// wait adds to the next group, and returns once that is durable.
+func (s *groupedStore) wait(add func(*group)) error {
 	s.mu.Lock()
 	g := s.next
-	g.ids = append(g.ids, id)
+	add(g)
 	s.mu.Unlock()
 	select {
 	case s.kick <- struct{}{}:
 	default:
 	}
 	<-g.done
-	return 0, g.err
+	return g.err
 }
 
 func (s *groupedStore) close() error {

@@ -35,7 +35,9 @@ var stores = []maker{
 	{"journal", openJournal},
 	{"pebble", openPebble},
 	{"sqlite grouped", openSQLiteGrouped},
+	{"sqlite grouped riding", riding(openSQLiteGrouped)},
 	{"bbolt Batch tuned", openBoltTuned},
+	{"bbolt Batch tuned riding", riding(openBoltTuned)},
 	{"bbolt Batch", openBoltBatch},
 	{"bbolt Update", openBoltUpdate},
 	{"sqlite", openSQLite},
@@ -56,17 +58,42 @@ const recordSize = 700
 // record is what a store that knows nothing of operations is given.
 var record = []byte(strings.Repeat(`{"method":"POST","target":"https://api.bank.test/v1/payments"},`, 20)[:recordSize])
 
+// riding gives a store that has no other settle than a transaction of its own what the journal does: settles wait in
+// memory until a begin takes them along. That is code of one's own around such a store, and the best that can be made
+// of it.
+func riding(open func(dir string, g int) (store, error)) func(dir string, g int) (store, error) {
+	return func(dir string, g int) (store, error) {
+		s, err := open(dir, g)
+		if err != nil {
+			return nil, err
+		}
+		return rider{s.(carrier)}, nil
+	}
+}
+
+// carrier is a store whose begins can take settles along.
+type carrier interface {
+	store
+	owe(id string)
+}
+
+type rider struct{ carrier }
+
+func (r rider) settle(id string, _ uint64) error {
+	r.owe(id)
+	return nil
+}
+
 // owed collects settles until a begin takes them along.
 type owed struct {
 	mu  sync.Mutex
 	ids []string
 }
 
-func (o *owed) settle(id string, _ uint64) error {
+func (o *owed) owe(id string) {
 	o.mu.Lock()
 	o.ids = append(o.ids, id)
 	o.mu.Unlock()
-	return nil
 }
 
 func (o *owed) take() []string {

@@ -141,6 +141,9 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
+// Ended is closed when the process is gone.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
 // Wait waits for the end, for Limit at most.
 func (p *Process) Wait() Life {
 	p.t.Helper()

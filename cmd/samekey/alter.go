@@ -87,10 +87,11 @@ one. Sends nothing: resume, or the program itself, does. If it may have been sen
 at the terminal is asked for.
 
 The new key has the form of the old one, UUID or ULID (-format chooses), and travels in the same
-header. Keys that were derived, or that are not in a header of their own, only the program itself
-can replace.
+header. With -policy it is what the program's policy file says. Keys that were derived, or, without
+-policy, that are not in a header of their own, only the program itself can replace.
 
-  samekey rekey /var/lib/pay/journal order-4711/charge -yes`,
+  samekey rekey /var/lib/pay/journal order-4711/charge -yes
+  samekey rekey /var/lib/pay/journal order-4711/charge -policy /etc/pay/policies.json`,
 	exits: alterExits,
 	setup: func(t *tool, fs *flag.FlagSet) func(context.Context, []string) error {
 		scope := alterFlags(fs)
@@ -98,12 +99,27 @@ can replace.
 		full := fs.Bool("full", false, "print the new key whole")
 		var w word
 		fs.StringVar(&w.format, "format", "", "`FORM`: uuid or ulid; by default that of the old key")
+		file := fs.String("policy", "", policyUsage)
 		return func(ctx context.Context, args []string) error {
-			if w.format != "" && w.format != "uuid" && w.format != "ulid" {
+			switch {
+			case w.format != "" && w.format != "uuid" && w.format != "ulid":
 				return bad("rekey: -format is uuid or ulid")
+			case w.format != "" && *file != "":
+				return bad("rekey: -format or -policy, not both")
+			}
+			config := func(r *persist.Record) (samekey.Config, error) {
+				p, err := w.rekey(r)
+				return samekey.Config{Default: p}, err
+			}
+			if *file != "" {
+				f, err := t.policyFlag(*file)
+				if err != nil {
+					return err
+				}
+				config = func(r *persist.Record) (samekey.Config, error) { return f.Config, errors.Join(rekeyable(r), f.fits(r)) }
 			}
 			ask := func(r *persist.Record) (string, error) {
-				if _, err := w.rekey(r); err != nil {
+				if _, err := config(r); err != nil {
 					return "", err
 				}
 				return rekeying(t, r), nil
@@ -112,12 +128,12 @@ can replace.
 				ask = nil
 			}
 			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, ask, func(ctx context.Context, s persist.Store, r *persist.Record) error {
-				policy, err := w.rekey(r)
+				cfg, err := config(r)
 				if err != nil {
 					return err
 				}
 				var key string
-				err = withClient(s, samekey.Config{Default: policy}, func(c *samekey.Client) (err error) {
+				err = withClient(s, cfg, func(c *samekey.Client) (err error) {
 					key, err = c.Rekey(ctx, r.Ref)
 					return err
 				})

@@ -22,7 +22,7 @@ type command struct {
 }
 
 func commands() []*command {
-	return []*command{checkCommand, listCommand, showCommand, statsCommand, abandonCommand, forgetCommand, rekeyCommand, resumeCommand}
+	return []*command{checkCommand, listCommand, showCommand, statsCommand, abandonCommand, forgetCommand, rekeyCommand, resumeCommand, policyCommand}
 }
 
 func find(name string) *command {
@@ -98,8 +98,8 @@ Commands
 `
 
 const aboutEnd = `
-check, list, show and stats change nothing and work beside the process that owns the journal. The
-others open it themselves, and are refused while that process lives: stop it first.
+check, list, show and stats change nothing and work beside the process that owns the journal; policy
+needs none. The others open it themselves, and are refused while that process lives: stop it first.
 
 An operation is named by its ID, within its scope (-scope): the name that the program gave it, else
 its key. Flags may stand before or behind the arguments; what follows -- is no flag.

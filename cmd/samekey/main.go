@@ -1,5 +1,5 @@
 // Command samekey is the operators' tool for a journal directory: it verifies one, lists and shows what is in it, and
-// abandons, forgets, rekeys and resumes operations. Run it with -h.
+// abandons, forgets, rekeys and resumes operations. It also checks policy files. Run it with -h.
 package main
 
 import (

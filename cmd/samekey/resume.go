@@ -29,11 +29,12 @@ them); conflicts are resumed one by one.
 Credentials are not in the journal. They come from the environment, never from the command line,
 where others can read them; with them, -all sends to one origin and one scope at a time.
 
-How the program itself would treat an answer is not in the journal either. The tool goes by the
-record (key header, key life) and is cautious about the rest: a 4xx that is not marked as a replay
-settles nothing that may have been sent before. The answer of a named operation is kept for the
-program, which gets it when it runs the same code again; a Recovery.Handle is not told. A program
-that waits to be told should recover by itself.
+How the program itself would treat an answer is not in the journal either. -policy gives the
+program's policy file; what the program sets in its code on top of that stays unknown. Without it
+the tool goes by the record (key header, key life) and is cautious about the rest: a 4xx that is not
+marked as a replay settles nothing that may have been sent before. The answer of a named operation
+is kept for the program, which gets it when it runs the same code again; a Recovery.Handle is not
+told. A program that waits to be told should recover by itself.
 
   export BANK_AUTH="Bearer $(cat token)"
   samekey resume /var/lib/pay/journal order-4711/charge -header Authorization=env:BANK_AUTH
@@ -50,17 +51,28 @@ that waits to be told should recover by itself.
 		fs.BoolVar(&s.all, "all", false, "every pending operation that the filters select, eight at a time")
 		fs.Func("header", "`NAME=env:VAR`: a header, set to what VAR holds in the environment; repeatable", s.headers.add)
 		fs.Func("query", "`NAME=env:VAR`: the same for a query parameter that is not stored", s.query.add)
-		fs.DurationVar(&s.timeout, "timeout", s.timeout, "`DURATION`: of one attempt")
+		fs.DurationVar(&s.timeout, "timeout", s.timeout, "`DURATION`: of one attempt; by default, with -policy, what the file says")
+		file := fs.String("policy", "", policyUsage)
 		fs.BoolVar(&s.json, "json", false, "print one JSON object a line")
 		fs.BoolVar(&s.bodies, "body", false, "print the answers' payloads too")
-		return s.run
+		return func(ctx context.Context, args []string) (err error) {
+			if *file != "" {
+				if s.policies, err = t.policyFlag(*file); err != nil {
+					return err
+				}
+				fs.Visit(func(f *flag.Flag) { s.hurried = s.hurried || f.Name == "timeout" })
+			}
+			return s.run(ctx, args)
+		}
 	},
 }
 
 // sender resumes.
 type sender struct {
 	*tool
-	word
+	word                           // what is gone by where there is no policy file
+	policies       *policies       // nil: there is none
+	hurried        bool            // -timeout overrides the file
 	transport      *http.Transport // shared: the clients of all operations use the same connections
 	filter         filter
 	all            bool
@@ -188,9 +200,16 @@ func (s *sender) chosen(ctx context.Context, j *journal.Journal) (refs []persist
 	return refs, nil
 }
 
-// config is where the program's own policies will come in; until they can be loaded, the record's own word has to do.
+// config is what the program's policy file says; without one, the record's own word has to do.
 func (s *sender) config(r *persist.Record) (samekey.Config, error) {
+	if s.policies != nil {
+		return s.policies.Config, s.policies.fits(r)
+	}
 	p, err := s.policy(r)
+	if c, found, _ := carrierOf(r); err == nil && !found && r.Progress.Attempts > 0 && r.Answer == nil {
+		err = no("%s bears no key in a header of its own (%s) and may have been sent: without -policy only the program itself can tell whether "+
+			"it may be sent again", name(r.Ref), c)
+	}
 	return samekey.Config{Default: p}, err
 }
 
@@ -200,9 +219,8 @@ func (s *sender) send(ctx context.Context, j *journal.Journal, r *persist.Record
 	if err != nil {
 		return err
 	}
-	if c, found, _ := carrierOf(r); !found && r.Progress.Attempts > 0 && r.Answer == nil {
-		return no("%s bears no key in a header of its own (%s) and may have been sent: only the program itself can tell whether it may be "+
-			"sent again", name(r.Ref), c)
+	if s.hurried {
+		ctx = samekey.WithPolicy(ctx, samekey.Policy{AttemptTimeout: s.timeout, Deadline: max(time.Minute, 2*s.timeout)})
 	}
 	if missing := s.missing(r); missing != "" {
 		return no("%s was not sent: %s", name(r.Ref), missing)

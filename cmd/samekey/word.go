@@ -54,25 +54,33 @@ func (w *word) policy(r *persist.Record) (samekey.Policy, error) {
 	return p, nil
 }
 
+// rekeyable refuses what must keep its key, or what the tool cannot give another.
+func rekeyable(r *persist.Record) error {
+	if err := open(r, "rekeyed"); err != nil {
+		return err
+	}
+	if r.Body == nil { // its fingerprint is bound to the key
+		return no("the payload of %s is not kept, and what is kept of it holds for the old key only: abandon or forget it", name(r.Ref))
+	}
+	// A derived key looks like any UUID, but is dated by its caller: before the operation was begun.
+	if first := r.Progress.FirstSent; !first.IsZero() && first.Before(r.Created) {
+		return no("the key of %s was issued before the operation was begun here, so that it may be derived from its name: "+
+			"another machine would go on with the old one. Only the program itself can rekey it", name(r.Ref))
+	}
+	return nil
+}
+
 // rekey is for giving the operation a new key.
 func (w *word) rekey(r *persist.Record) (samekey.Policy, error) {
 	p, err := w.policy(r)
-	if err == nil {
-		err = open(r, "rekeyed")
-	}
 	if err != nil {
 		return p, err
 	}
 	if c, found, _ := carrierOf(r); !found {
-		return p, no("%s bears its key in no header of its own (%s): only the program itself can rekey it", name(r.Ref), c)
+		return p, no("%s bears its key in no header of its own (%s): without -policy only the program itself can rekey it", name(r.Ref), c)
 	}
-	if r.Body == nil { // its fingerprint is bound to the key
-		return p, no("the payload of %s is not kept, and what is kept of it holds for the old key only: abandon or forget it", name(r.Ref))
-	}
-	// A derived key looks like any UUID, but is dated by its caller: before the operation was begun.
-	if first := r.Progress.FirstSent; !first.IsZero() && first.Before(r.Created) {
-		return p, no("the key of %s was issued before the operation was begun here, so that it may be derived from its name: "+
-			"another machine would go on with the old one. Only the program itself can rekey it", name(r.Ref))
+	if err := rekeyable(r); err != nil {
+		return p, err
 	}
 	switch form := w.format; {
 	case form == "" && isULID(r.Key), form == "ulid":
@@ -92,17 +100,17 @@ func isULID(key string) bool {
 
 // carrierOf finds the header that bears the key.
 func carrierOf(r *persist.Record) (c samekey.Carrier, found bool, err error) {
-	quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(r.Key) + `"`
+	inQuotes := quoted(r.Key)
 	for _, header := range slices.Sorted(maps.Keys(r.Header)) {
 		lines := r.Header[header]
-		if len(lines) != 1 || lines[0] != r.Key && lines[0] != quoted {
+		if len(lines) != 1 || lines[0] != r.Key && lines[0] != inQuotes {
 			continue
 		}
 		if found {
 			return c, false, no("%s bears its key in more than one header: only the program itself knows which is which", name(r.Ref))
 		}
 		c, found = samekey.Header(header), true
-		if lines[0] == quoted {
+		if lines[0] == inQuotes {
 			c = samekey.QuotedHeader(header)
 		}
 	}
@@ -110,4 +118,9 @@ func carrierOf(r *persist.Record) (c samekey.Carrier, found bool, err error) {
 		c = samekey.NoKey
 	}
 	return c, found, nil
+}
+
+// quoted is the key as an RFC 9651 string.
+func quoted(key string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
 }

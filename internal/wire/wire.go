@@ -61,7 +61,7 @@ func (x *Exchange) Do(ctx context.Context, b Builder) Result {
 		err := x.TimeoutErr // the timer may run when x serves the next exchange
 		timer = time.AfterFunc(x.Timeout, func() { cancel(err) })
 	}
-	tr := &trace{onPoint: x.OnPoint}
+	tr := newTrace(x.OnPoint)
 	res := x.exchange(ctx, tr, b)
 	late := timer != nil && !timer.Stop()
 	if late && res.Rest != nil && !res.Cut { // the time passed as the first part came in
@@ -88,7 +88,7 @@ func (x *Exchange) Do(ctx context.Context, b Builder) Result {
 }
 
 func (x *Exchange) exchange(ctx context.Context, tr *trace, b Builder) (res Result) {
-	req, err := b.Build(httptrace.WithClientTrace(ctx, tr.hooks()))
+	req, err := b.Build(httptrace.WithClientTrace(ctx, &tr.ClientTrace))
 	if err != nil {
 		return Result{Err: err, Unsent: true}
 	}
@@ -117,7 +117,7 @@ func (x *Exchange) exchange(ctx context.Context, tr *trace, b Builder) (res Resu
 		_ = resp.Body.Close() // a connection of its own, not a body: nothing here can use it
 		return Result{Resp: resp}
 	}
-	body, err := readUpTo(resp, x.MaxResponse)
+	body, err := ReadUpTo(resp.Body, resp.ContentLength, x.MaxResponse)
 	if err != nil {
 		_ = resp.Body.Close()
 		if resp.StatusCode == http.StatusConflict { // its head is enough to know that it must not be asked for again
@@ -145,15 +145,16 @@ type rest struct {
 	io.Closer
 }
 
-// readUpTo reads the body, at most one byte beyond limit. With an error it returns what came before.
-func readUpTo(resp *http.Response, limit int64) ([]byte, error) {
-	size := min(resp.ContentLength, limit, 1<<20) + 1 // what a server announces is not memory's measure
-	if resp.ContentLength < 0 {
+// ReadUpTo reads a body of the announced length (negative: none is), at most one byte beyond limit. With an error it
+// returns what came before.
+func ReadUpTo(r io.Reader, announced, limit int64) ([]byte, error) {
+	size := min(announced, limit, 1<<20) + 1 // what a server announces is not memory's measure
+	if announced < 0 {
 		size = 512
 	}
 	buf := make([]byte, 0, size)
 	for {
-		n, err := resp.Body.Read(buf[len(buf):min(int64(cap(buf)), limit+1)])
+		n, err := r.Read(buf[len(buf):min(int64(cap(buf)), limit+1)])
 		buf = buf[:len(buf)+n]
 		if err == io.EOF {
 			return buf, nil
@@ -184,32 +185,32 @@ func (s *stream) Close() error {
 
 // trace counts. The transport may still call it after the exchange has ended.
 type trace struct {
+	httptrace.ClientTrace
 	onPoint    func(Point, bool)
 	asked, got atomic.Bool
 	sends      atomic.Int32
 }
 
-func (t *trace) hooks() *httptrace.ClientTrace {
-	c := &httptrace.ClientTrace{
-		GetConn: func(string) { t.asked.Store(true) },
-		GotConn: func(i httptrace.GotConnInfo) {
-			t.got.Store(true)
-			t.point(Connected, i.Reused)
-		},
-		WroteHeaders: func() {
-			t.sends.Add(1)
-			t.point(HeaderWritten, false)
-		},
+func newTrace(onPoint func(Point, bool)) *trace {
+	t := &trace{onPoint: onPoint}
+	t.GetConn = func(string) { t.asked.Store(true) }
+	t.GotConn = func(i httptrace.GotConnInfo) {
+		t.got.Store(true)
+		t.point(Connected, i.Reused)
+	}
+	t.WroteHeaders = func() {
+		t.sends.Add(1)
+		t.point(HeaderWritten, false)
 	}
 	if t.onPoint != nil {
-		c.WroteRequest = func(i httptrace.WroteRequestInfo) {
+		t.WroteRequest = func(i httptrace.WroteRequestInfo) {
 			if i.Err == nil {
 				t.point(BodyWritten, false)
 			}
 		}
-		c.GotFirstResponseByte = func() { t.point(FirstByte, false) }
+		t.GotFirstResponseByte = func() { t.point(FirstByte, false) }
 	}
-	return c
+	return t
 }
 
 func (t *trace) point(p Point, reused bool) {

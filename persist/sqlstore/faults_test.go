@@ -36,7 +36,7 @@ func TestLostAnswers(t *testing.T) {
 		var reads atomic.Int64
 		s.wire.listen(func() bool { return reads.Add(1)%7 != 0 })
 		sure := 0
-		for i := range 150 {
+		for i := range 60 {
 			rec := op(fmt.Sprint("op-", i))
 			e, err := s.Begin(ctx, rec)
 			got, there := watcher.Get(ctx, rec.Ref)
@@ -79,7 +79,7 @@ func TestLostAnswers(t *testing.T) {
 			require.ErrorIs(t, err, persist.ErrNotFound)
 			sure++
 		}
-		require.Greater(t, sure, 100, "most calls find out")
+		require.Greater(t, sure, 40, "most calls find out")
 		s.wire.listen(nil)
 	})
 }

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	_ = flag.Set("test.parallel", "10") // most of the time they wait for leases
+	_ = flag.Set("test.parallel", "16") // most of the time they wait for leases
 	code := m.Run()
 	for _, h := range []*sharedServer{sharedPostgreSQL, sharedMariaDB} {
 		if h.end != nil {
@@ -141,7 +141,10 @@ func fresh(t testing.TB, d Dialect) database {
 	case MariaDB:
 		p.open = openMariaDB(t, sharedMariaDB.get(t))
 	case SQLite:
-		p.open = openSQLite(filepath.Join(t.TempDir(), "samekey.db"))
+		dir, err := os.MkdirTemp(scratch(), "samekey-sqlite-")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		p.open = openSQLite(filepath.Join(dir, "samekey.db"))
 	}
 	return p
 }

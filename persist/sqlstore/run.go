@@ -111,13 +111,14 @@ func (s *Store) fit(ctx context.Context, c *sql.Conn) error {
 	return nil
 }
 
-// bound makes the server end what runs past the context. PostgreSQL and SQLite are told by their drivers.
+// bound makes the server end what runs past the context, a little later, so that the caller gets the context's error.
+// PostgreSQL and SQLite are told by their drivers.
 func (s *Store) bound(ctx context.Context, query string) string {
 	end, ok := ctx.Deadline()
 	if !ok || !s.d.timeout {
 		return query
 	}
-	return fmt.Sprintf("SET STATEMENT max_statement_time=%.3f FOR %s", max(time.Until(end), time.Millisecond).Seconds(), query)
+	return fmt.Sprintf("SET STATEMENT max_statement_time=%.3f FOR %s", max(time.Until(end)+100*time.Millisecond, time.Millisecond).Seconds(), query)
 }
 
 func (s *Store) exec(ctx context.Context, c querier, query string, args ...any) (int64, error) {

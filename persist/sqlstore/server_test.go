@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -65,7 +66,7 @@ func (r recipe) find(t testing.TB) map[string]string {
 func (r recipe) serve(t testing.TB) (s *server, end func()) {
 	t.Helper()
 	bin := r.find(t)
-	dir, err := os.MkdirTemp("", "samekey-"+r.name+"-")
+	dir, err := os.MkdirTemp(scratch(), "samekey-"+r.name+"-")
 	if err == nil {
 		err = giveAway(dir)
 	}
@@ -74,6 +75,14 @@ func (r recipe) serve(t testing.TB) (s *server, end func()) {
 	}
 	s = &server{recipe: r, dir: dir}
 	end = func() {
+		if s.cmd != nil {
+			quit(s.cmd.Process) // PostgreSQL then takes its shared memory along
+			select {
+			case err := <-s.done:
+				s.done <- err
+			case <-time.After(5 * time.Second):
+			}
+		}
 		s.kill()
 		_ = os.RemoveAll(dir)
 	}
@@ -91,6 +100,15 @@ func (r recipe) serve(t testing.TB) (s *server, end func()) {
 	}
 	s.run(t)
 	return s, end
+}
+
+// scratch is where data goes: to memory if there is such a place, since no test here takes the power away, and a busy
+// disk would upset the rules about time; benchmarks, and whoever sets TMPDIR, want a disk.
+func scratch() string {
+	if info, err := os.Stat("/dev/shm"); err != nil || !info.IsDir() || os.Getenv("TMPDIR") != "" || flag.Lookup("test.bench").Value.String() != "" {
+		return ""
+	}
+	return "/dev/shm"
 }
 
 // run starts the server, for the first time or after kill, and waits until it answers.
@@ -180,7 +198,7 @@ var postgreSQL = recipe{
 	start: func(s *server, bin map[string]string) *exec.Cmd {
 		return exec.Command(bin["postgres"], "-D", filepath.Join(s.dir, "data"), "-p", fmt.Sprint(s.port),
 			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=400",
-			"-c", "logging_collector=off", "-c", "max_prepared_transactions=0")
+			"-c", "logging_collector=off", "-c", "dynamic_shared_memory_type=mmap")
 	},
 	ready: func(ctx context.Context, s *server) error { return ping(ctx, "pgx", s.postgresDSN("postgres")) },
 }

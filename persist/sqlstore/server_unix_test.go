@@ -71,5 +71,6 @@ func watch(pid int) {
 	}
 }
 
+func quit(p *os.Process)   { _ = p.Signal(syscall.SIGQUIT) }
 func pause(p *os.Process)  { _ = p.Signal(syscall.SIGSTOP) }
 func resume(p *os.Process) { _ = p.Signal(syscall.SIGCONT) }

@@ -11,18 +11,19 @@ import (
 
 // TestStore holds each dialect against the contract.
 func TestStore(t *testing.T) {
-	for _, d := range []Dialect{PostgreSQL, MariaDB, SQLite} {
-		t.Run(d.String(), func(t *testing.T) { conform(t, d) }) // one by one: the suite has rules about time
-	}
+	each(t, conform)
 }
 
 func conform(t *testing.T, d Dialect) {
 	persisttest.Run(t, persisttest.Harness{
 		New: func(t testing.TB) func() (persist.Store, error) {
 			p := fresh(t, d).migrated(t)
-			lease := leaseFor(t.Name())
+			lease, retryFor := leaseFor(t.Name()), 3*time.Second
+			if strings.Contains(t.Name(), "broken_store") {
+				retryFor = 300 * time.Millisecond
+			}
 			return func() (persist.Store, error) {
-				s, err := p.store(func(o *Options) { o.Lease, o.RetryFor = lease, 2*time.Second })
+				s, err := p.store(func(o *Options) { o.Lease, o.RetryFor = lease, retryFor })
 				if err != nil {
 					return nil, err
 				}
@@ -43,8 +44,8 @@ func conform(t *testing.T, d Dialect) {
 // leaseFor is short where the suite waits for leases to lapse, and otherwise longer than a busy machine stands still.
 func leaseFor(rule string) time.Duration {
 	for part, lease := range map[string]time.Duration{
-		"/Crash/": time.Second, "broken_store": time.Second,
-		"/Leases/": 2 * time.Second, "a_crash": 2 * time.Second, "what_the_model_does": 2 * time.Second,
+		"/Crash/": 800 * time.Millisecond, "broken_store": time.Second,
+		"/Leases/": 2 * time.Second, "a_crash": 2 * time.Second, "what_the_model_does": 1500 * time.Millisecond,
 	} {
 		if strings.Contains(rule, part) {
 			return lease

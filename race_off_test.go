@@ -1,0 +1,5 @@
+//go:build !race
+
+package samekey_test
+
+const raceOn = false
