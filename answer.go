@@ -271,20 +271,33 @@ func (k *call) local() *answer {
 	return a
 }
 
-// unwritten is a conflict that could not be written down.
+// unwritten is a conflict that no store holds: it failed, or the policy keeps no record.
 type unwritten struct {
 	answer answer
 	rec    persist.Record // that it answers
 	kept   persist.Answer // that was to be written
+	none   bool           // nobody keeps it
 }
 
-// remember keeps a conflict that could not be written down, so that no loop of this process sends it again.
+// maxUnwritten bounds the conflicts of endpoints that keep no record; those that a store refused are kept all.
+const maxUnwritten = 10_000
+
+// remember keeps a conflict that no store holds, so that no loop of this process sends it again.
 func (k *call) remember(a answer, kept persist.Answer) {
 	a.info.Source, a.info.Sends = Local, 0
 	a.truncated, a.rest = a.rest != nil, nil
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.conflicts[k.rec.Ref] = &unwritten{answer: a, rec: k.rec, kept: kept}
+	none := k.plan.Persist == PersistNone
+	if none && len(k.conflicts) >= maxUnwritten {
+		for ref, u := range k.conflicts {
+			if u.none {
+				delete(k.conflicts, ref)
+				break
+			}
+		}
+	}
+	k.conflicts[k.rec.Ref] = &unwritten{answer: a, rec: k.rec, kept: kept, none: none}
 }
 
 func (c *core) remembered(ref Ref) *unwritten {

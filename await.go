@@ -193,6 +193,7 @@ func (k *call) pollLink() string {
 			value = k.last.Resp.Header.Get(l.header)
 		}
 		if u, ok := sameOrigin(k.url(), value); ok {
+			u.RawQuery, _ = splitQuery(u.RawQuery, k.plan.SecretQuery) // it is stored; Prepare adds them again
 			return u.String()
 		}
 	}
@@ -243,7 +244,7 @@ func (p poller) Build(ctx context.Context) (*http.Request, error) {
 		if err := k.cfg.Prepare(req.Context(), req); err != nil {
 			return nil, fmt.Errorf("Config.Prepare: %w", err)
 		}
-		if req.Method != http.MethodGet || req.URL.String() != p.target.String() {
+		if req.Method != http.MethodGet || req.URL == nil || k.plan.bare(req.URL) != p.target.String() {
 			return nil, permanentError{errors.New("Config.Prepare changed the method or target of a poll")}
 		}
 	}

@@ -201,14 +201,8 @@ func (k *call) takeOver() *answer {
 	now := time.Now()
 	k.age, k.prior = k.ageOf(k.rec.Progress, now), k.rec.Progress.Attempts > 0 || k.cmd.foreign
 	k.cmd.resumed = true
-	if k.mode == modeDo { // the live request's own key gives way to the stored one, whose header line stays as it was sent
-		sent := persist.Record{Target: k.rec.Target}
-		if why := k.cmd.carry(&sent, k.rec.Key); why != "" {
-			return k.failed(&KeyError{Call: k.call(), Why: why})
-		}
-	}
-	if k.rec.Body != nil {
-		k.cmd.body = k.rec.Body
+	if err := k.cmd.resume(&k.rec); err != nil {
+		return k.failed(&KeyError{Call: k.call(), Why: "the recorded request cannot be sent again", Err: err})
 	}
 	polls := k.rec.Progress.PollURL != "" // what stops commands (no payload, the key's end) does not stop them
 	if k.cmd.body == nil && !polls {

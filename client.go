@@ -71,6 +71,7 @@ type core struct {
 	open      map[Ref]*handover
 	conflicts map[Ref]*unwritten
 	closed    bool
+	closing   sync.Once
 	holding   holding
 	clock     clock
 }
@@ -234,13 +235,14 @@ func (c *core) run(ctx context.Context, cmd *command, waits deadliner) *answer {
 }
 
 // Close ends calls in flight (their operations stay pending), waits for their last word to the store, and flushes it. It
-// leaves the Store open. Commands from then on return ErrClosed. A second Close does nothing.
-func (c *Client) Close() error {
+// leaves the Store open. Commands from then on return ErrClosed. A second Close waits for the first.
+func (c *Client) Close() (err error) {
+	c.closing.Do(func() { err = c.shutDown() }) // a second one waits for the first
+	return err
+}
+
+func (c *core) shutDown() error {
 	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil
-	}
 	c.closed = true
 	for k := range c.live {
 		k.cancel(ErrClosed)

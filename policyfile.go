@@ -263,7 +263,7 @@ func (r *policyReader) scalar(tok json.Token, v reflect.Value, field string) str
 		}
 		return "wants true or false"
 	case *time.Duration:
-		return duration(text, isText, v)
+		return duration(text, isText, v, strings.HasSuffix(field, ".Life"))
 	case **Contract:
 		c := r.contracts[text]
 		if !isText || c == nil {
@@ -297,7 +297,7 @@ func (r *policyReader) scalar(tok json.Token, v reflect.Value, field string) str
 			v.SetBool(b)
 			return ""
 		}
-	case v.CanInt() && text == "5xx" && strings.Contains(field, ".RetryStatus["): // no count of anything else
+	case v.CanInt() && text == "5xx" && strings.Contains(field, "Status["): // of a list of statuses, no count of anything else
 		v.SetInt(Any5xx)
 		return ""
 	case v.CanInt() && isNumber:
@@ -318,11 +318,13 @@ func (r *policyReader) scalar(tok json.Token, v reflect.Value, field string) str
 	return "wants " + expected(v)
 }
 
-func duration(text string, isText bool, v reflect.Value) string {
+func duration(text string, isText bool, v reflect.Value, life bool) string {
 	d, err := time.ParseDuration(text)
 	switch {
-	case isText && (text == "off" || text == "forever"):
+	case isText && (!life && text == "off" || life && text == "forever"):
 		d = Forever // both are negative
+	case life && (!isText || err != nil):
+		return `wants a duration such as "24h", or "forever"`
 	case !isText || err != nil:
 		return `wants a duration such as "5s", or "off"`
 	case d < 0:

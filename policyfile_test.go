@@ -20,7 +20,7 @@ func TestLoadPolicies(t *testing.T) {
     "POST api.bank.test/v1/payments": {"MaxAttempts": 6, "RetryStatus": [408, 429, "5xx"], "KeyFormat": "ULID", "Backoff": {"Min": "1s"}},
     "POST api.old.test/": {"Contract": {"Carrier": "none"}},
     "POST api.new.test/": {"Contract": {"Carrier": "quoted header Idempotency-Key", "Life": "forever", "StoresRejections": true,
-      "Rules": [{"If": {"Status": [429], "Header": "X-Reason", "Values": ["busy"]}, "Means": "in progress", "Link": "/links/self"}]}},
+      "Rules": [{"If": {"Status": [429, "5xx"], "Header": "X-Reason", "Values": ["busy"]}, "Means": "in progress", "Link": "/links/self"}]}},
     "POST api.mine.test/": {"Contract": "mine", "Persist": "none", "OnExpiry": "new key", "RetryStatus": []},
     "POST api.default.test/": {"Contract": "default", "Budget": 0.2}
   }
@@ -34,7 +34,7 @@ func TestLoadPolicies(t *testing.T) {
 	require.Equal(t, samekey.NoKey, endpoints["POST api.old.test/"].Contract.Carrier)
 	c := endpoints["POST api.new.test/"].Contract
 	require.Equal(t, samekey.Contract{Carrier: samekey.QuotedHeader("Idempotency-Key"), Life: samekey.Forever, StoresRejections: true,
-		Rules: []samekey.Rule{{If: samekey.Match{Status: []int{429}, Header: "X-Reason", Values: []string{"busy"}}, Means: samekey.MeansInProgress, Link: "/links/self"}}}, *c)
+		Rules: []samekey.Rule{{If: samekey.Match{Status: []int{429, samekey.Any5xx}, Header: "X-Reason", Values: []string{"busy"}}, Means: samekey.MeansInProgress, Link: "/links/self"}}}, *c)
 	require.Equal(t, mine, *endpoints["POST api.mine.test/"].Contract)
 	require.NotNil(t, endpoints["POST api.mine.test/"].RetryStatus, "empty is not inherited")
 	_, err = samekey.New(samekey.Config{Store: newStore(t), Default: def, Endpoints: endpoints})

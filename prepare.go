@@ -90,16 +90,11 @@ func addCookies(req *http.Request, cookies []*http.Cookie) {
 
 // changed names what Prepare may not touch and did.
 func (k *call) changed(req *http.Request, target *url.URL, host string, body io.ReadCloser) string {
-	strip := func(u *url.URL) string {
-		v := *u
-		v.RawQuery, _ = splitQuery(v.RawQuery, k.plan.SecretQuery)
-		return v.String()
-	}
 	con := k.plan.contract
 	switch {
 	case req.Method != k.rec.Method:
 		return "the method"
-	case req.URL == nil, strip(req.URL) != strip(target), req.Host != host:
+	case req.URL == nil, k.plan.bare(req.URL) != k.plan.bare(target), req.Host != host:
 		return "the target"
 	case req.Body != body, req.ContentLength != int64(len(k.cmd.body)):
 		return "the body"
@@ -107,6 +102,13 @@ func (k *call) changed(req *http.Request, target *url.URL, host string, body io.
 		return "the key"
 	}
 	return ""
+}
+
+// bare is u without the parameters that are never stored.
+func (pl *plan) bare(u *url.URL) string {
+	v := *u
+	v.RawQuery, _ = splitQuery(v.RawQuery, pl.SecretQuery)
+	return v.String()
 }
 
 // missing names a field or parameter of the first request that nobody has supplied again.
@@ -157,7 +159,7 @@ func (k *call) redact(err error) error {
 			text = strings.ReplaceAll(text, q[1:len(q)-1], "[redacted]")
 		}
 	}
-	if req := k.prepared; req != nil {
+	if req := k.prepared; req != nil && req.URL != nil {
 		hide(req.URL.RawQuery)
 		for _, values := range req.URL.Query() {
 			for _, v := range values {

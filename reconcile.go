@@ -111,9 +111,10 @@ func (p *pass) reconcile(k *call, a *answer, why Why) *answer {
 	}
 	k.reconciled = true
 	if verdict == SendUnderNewKey {
+		a.drop()
+		k.hop, k.advised = "", time.Time{}
 		k.attempts()
 		k.advised = latest(k.advised, time.Now().Add(recoverAgain))
-		a.drop()
 		return k.conclude()
 	}
 	return a

@@ -236,6 +236,38 @@ func (cmd *command) carry(rec *persist.Record, key string) (why string) {
 	return why
 }
 
+// resume has cmd send what rec holds: its target, key and body, with the secret parameters of the live request. Only
+// where no body is kept the live request's own bytes go out, under the stored key.
+func (cmd *command) resume(rec *persist.Record) error {
+	u, err := url.Parse(rec.Target)
+	if err != nil {
+		return err
+	}
+	if _, secret := splitQuery(cmd.url.RawQuery, cmd.plan.SecretQuery); len(secret) > 0 {
+		u.RawQuery = strings.TrimPrefix(u.RawQuery+"&"+strings.Join(secretPairs(cmd.url.RawQuery, secret), "&"), "&")
+	}
+	cmd.url = u
+	if cmd.body = rec.Body; cmd.body == nil && cmd.plain != nil {
+		body, why := cmd.plan.contract.carry(&persist.Record{Target: rec.Target}, rec.Key, cmd.plain)
+		if why != "" {
+			return errors.New(why)
+		}
+		cmd.body = body
+	}
+	return nil
+}
+
+// secretPairs are the pairs of a raw query whose names are in names, as they are written.
+func secretPairs(raw string, names []string) (out []string) {
+	for pair := range strings.SplitSeq(raw, "&") {
+		name, _, _ := strings.Cut(pair, "=")
+		if plain, err := url.QueryUnescape(name); err == nil && slices.Contains(names, plain) {
+			out = append(out, pair)
+		}
+	}
+	return out
+}
+
 // alone notes a field that is not stored.
 func (cmd *command) alone(name string, lines []string) {
 	if cmd.live == nil {

@@ -216,7 +216,7 @@ func (k *call) conflict() *answer {
 	}
 	a := k.newAnswer(Conflicted)
 	a.err, a.info.StoreErr = e, err
-	if err != nil {
+	if err != nil || k.plan.Persist == PersistNone && k.cmd.shareable() {
 		k.remember(*a, rec)
 	}
 	return a

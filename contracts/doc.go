@@ -15,9 +15,8 @@
 //
 // These are other people's promises, as documented by 2026-11-30: each value names the pages, and says what is unverified,
 // that is, known from secondary pages only. What an API does not document is left at the cautious choice: an unpublished
-// life is 1 h, no answer counts as stored, a 409 without a rule is a conflict of unknown reason, and an undeclared length
-// is the smallest one that is named. An API may differ by account and version: copy the value, change what is known
-// better.
+// life is 1 h, no answer counts as stored, a 409 without a rule is a conflict of unknown reason, and a length is 255 or
+// the least that any page names. An API may differ by account and version: copy the value, change what is known better.
 //
 //	c := contracts.CheckoutCom
 //	c.Life = 72 * time.Hour // as agreed for the account

@@ -96,7 +96,7 @@ func (g *generator) of(t reflect.Type, field string) schema {
 		return g.structure(t)
 	case reflect.Slice:
 		items := g.of(t.Elem(), field)
-		if field == "Policy.RetryStatus" {
+		if strings.HasSuffix(field, "Status") {
 			items = schema{"anyOf": []schema{items, {"const": "5xx"}}}
 		}
 		return schema{"type": "array", "items": items}
