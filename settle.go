@@ -152,6 +152,7 @@ func (k *call) note() {
 	ctx, cancel := k.lastWord()
 	defer cancel()
 	p := k.rec.Progress
+	k.seen(&p, time.Now())
 	p.NotBefore = k.dueAgain()
 	if err := k.store.Mark(ctx, k.claim, p); err != nil {
 		k.storeFailed(err)

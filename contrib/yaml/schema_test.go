@@ -48,6 +48,7 @@ func TestSchema(t *testing.T) {
 		`"body /a"`, `"default"`, `null`, `[]`, `[408]`, `["5xx"]`, `["a"]`, `[1.5]`, `[null]`, `{}`, `{"Min": "1s"}`, `{"min": "1s"}`, `{"Carrier": "query key"}`,
 		`{"Carrier": {}}`, `{"Rules": [{"If": {"Status": [409]}, "Means": "exists"}]}`, `{"Rules": [{"If": {"Status": ["5xx"]}}]}`, `{"Poll": {"Interval": 1}}`,
 		`{"Poll": {"Links": ["/a"], "Resend": true, "Failed": {"Pointer": "/s"}}}`, `{"StoresRejections": "yes"}`, `{"MaxLength": 36}`,
+		`{"Life": "24h"}`, `{"Life": "forever"}`, `{"Life": "off"}`, `{"Life": "0s"}`, `{"Life": 1}`,
 	}
 	fields := []string{
 		"Command", "RequireName", "Contract", "KeyFormat", "MaxAttempts", "AttemptTimeout", "Backoff", "RetryStatus", "Budget", "Persist", "OnExpiry", "KeepHeaders",

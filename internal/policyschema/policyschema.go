@@ -28,11 +28,8 @@ func Generate(dir string) ([]byte, error) {
 		return nil, err
 	}
 	g := &generator{docs: docs, defs: object{
-		"Duration": {
-			"type": "string", "description": `A duration such as 5s, 1m30s or 24h, or "off" (of a Life: "forever").`,
-			"pattern": `^(off|forever|\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*)$`,
-			"not":     schema{"pattern": `^\+?[0.nuµμmsh]+$`}, // zero
-		},
+		"Duration": duration(`A duration such as 5s, 1m30s or 24h, or "off".`, "off"),
+		"Life":     duration(`A duration such as 24h or 168h, or "forever".`, "forever"),
 		"Carrier": {
 			"type": "string", "description": "Where the key is placed; a body's member is named by its RFC 6901 pointer.",
 			"pattern": "^((quoted header|header|body|query|form) .+|repeatability|natural|none)$",
@@ -51,6 +48,16 @@ func Generate(dir string) ([]byte, error) {
 	}
 	out, err := json.MarshalIndent(root, "", "  ")
 	return append(out, '\n'), err
+}
+
+// duration is the schema of one that is not zero, or of the word that stands for none.
+func duration(description, none string) schema {
+	const one = `([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)`
+	return schema{
+		"type": "string", "description": description,
+		"pattern": `^(` + none + `|\+?(` + one + `)+)$`,
+		"not":     schema{"pattern": `^\+?[0.nuµμmsh]+$`}, // zero
+	}
 }
 
 type (
@@ -81,6 +88,9 @@ func (g *generator) of(t reflect.Type, field string) schema {
 	case reflect.TypeFor[samekey.Switch]():
 		return schema{"type": "boolean"}
 	case reflect.TypeFor[time.Duration]():
+		if strings.HasSuffix(field, ".Life") {
+			return schema{"$ref": "#/$defs/Life"}
+		}
 		return schema{"$ref": "#/$defs/Duration"}
 	case reflect.TypeFor[samekey.Carrier]():
 		return schema{"$ref": "#/$defs/Carrier"}
