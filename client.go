@@ -279,6 +279,12 @@ func (c *core) enter() bool {
 	return true
 }
 
+func (c *core) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
 // track has Close end k, from now until untrack.
 func (c *core) track(k *call) (ok bool) {
 	c.mu.Lock()

@@ -96,8 +96,11 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 		err = p.last(ctx)
 	}
 	p.running.Wait()
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		err = endOf(ctx)
+	case err == nil && c.isClosed(): // it ends the calls first
+		err = ErrClosed
 	}
 	return p.result(), err
 }
@@ -447,7 +450,11 @@ func (p *pass) finish(k *call, turn func() bool) *answer {
 		return &a
 	}
 	a, before := k.takeOver(), k.rec.Progress
-	if a == nil && before.Attempts < p.ParkAfter {
+	switch {
+	case a != nil:
+	case before.Parked && before.PollURL == "": // it is here for Reconcile only
+		a = k.unknown(parkedFor(&k.rec))
+	case before.Attempts < p.ParkAfter:
 		p.markEarly(k)
 	}
 	switch ready := turn(); {
@@ -475,6 +482,14 @@ func (p *pass) finish(k *call, turn func() bool) *answer {
 	}
 	k.rec.Progress.Parked = k.rec.Progress.Attempts >= p.ParkAfter
 	return k.conclude()
+}
+
+// parkedFor is why rec is parked.
+func parkedFor(rec *persist.Record) error {
+	if rec.Progress.LastError == storedFailure {
+		return errStoredFailure
+	}
+	return ErrParked
 }
 
 // markEarly makes the next attempt's mark durable while the operation waits for its turn, so that the disk and the

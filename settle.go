@@ -56,7 +56,7 @@ func (k *call) settle() *answer {
 			return k.unknown(errAlreadyGone)
 		}
 	case classStored:
-		k.rec.Progress.Parked = true
+		k.rec.Progress.Parked, k.rec.Progress.LastError = true, storedFailure
 		return k.unknown(errStoredFailure)
 	case classUnsent:
 		if !k.prior && k.limit != nil {
@@ -79,7 +79,10 @@ func (k *call) settle() *answer {
 	return k.unknown(&limitError{cause: a.Err, limit: k.limit})
 }
 
-var errStoredFailure = fmt.Errorf("%w: the server has stored this failure under the key, more tries cannot change it", ErrParked)
+// storedFailure is also how a record tells why it is parked.
+const storedFailure = "the server has stored this failure under the key, more tries cannot change it"
+
+var errStoredFailure = fmt.Errorf("%w: "+storedFailure, ErrParked)
 
 var errAlreadyGone = errors.New("already gone: an earlier attempt may have deleted it")
 
