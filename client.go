@@ -146,7 +146,9 @@ func observers(o Observer, l *slog.Logger) Observer {
 // *BusyError, *ExpiredError, *StoreError, *BodyTooLargeError, *KeyError and *PolicyError; [EffectOf] answers what most
 // callers ask of them. Unlike http.Client's they are not wrapped in a *url.Error.
 //
-// What is no command (a GET, by default everything but POST and PATCH) passes through as by http.Client.Do.
+// What is no command (a GET, by default everything but POST and PATCH) passes through as by http.Client.Do, without
+// Config.Prepare. A GET, HEAD or OPTIONS without a body that a pattern of Config.Endpoints matches is retried by that
+// policy; the last answer or failure is returned as it is.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	pl := c.planFor(req)
 	if !pl.isCommand(req.Method) {

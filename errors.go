@@ -227,12 +227,13 @@ func (e *BusyError) Error() string {
 // Is matches ErrBusy.
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
-// ExpiredError says that the server may have forgotten the key, so that nothing goes out under it any more. Matches
-// ErrExpired, and ErrUnknown where MaybeSent.
+// ExpiredError says that the server may have forgotten the key, so that nothing goes out under it any more; or that the
+// operation is over (Past) and its answer not kept: it was abandoned, its Retention has passed, or PersistKeyOnly keeps
+// none. Matches ErrExpired, and ErrUnknown where MaybeSent and Past is Pending.
 type ExpiredError struct {
 	Call
-	Expired time.Time
-	Past    State // what became of it, where that is known; else Pending
+	Expired time.Time // of the key, or where it is over of its answer
+	Past    State     // what became of it, where that is known; else Pending
 	Reason  string
 }
 

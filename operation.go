@@ -150,8 +150,8 @@ type Operation struct {
 	Expires            time.Time // when the server may have forgotten the key; zero: never, or not sent yet
 	NotBefore          time.Time // recovery leaves it alone until then
 	Attempts           int       // over all processes
-	LastStatus         int       // of the last attempt, 0: no answer
-	LastError          string    // redacted
+	LastStatus         int       // of the last attempt, in the store of the last that settled nothing; 0: no answer
+	LastError          string    // of the same attempt, redacted
 	Parked             bool      // only an explicit Resume or Rekey moves it
 	record             *persist.Record
 }

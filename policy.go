@@ -74,8 +74,9 @@ const (
 	PersistInherit Persist = iota
 	PersistFull            // key and request: an operation survives the process
 	// PersistKeyOnly keeps the key and a fingerprint, and no payload, neither the request's nor the answer's: the next
-	// call with the operation's name has to bring the same bytes again. Recover cannot send such an operation, and asks
-	// Recovery.Reconcile. Who has the file can still try out payloads against the fingerprint. Needs names.
+	// call with the operation's name has to bring the same bytes again, and one after the outcome is an *ExpiredError
+	// that tells it (Past). Recover cannot send such an operation, and asks Recovery.Reconcile. Who has the file can still
+	// try out payloads against the fingerprint. Needs RequireName.
 	PersistKeyOnly
 	// PersistNone keeps nothing: the call is retried under one key, and dies with the process. The endpoint steps
 	// outside the promises that need a store, by the caller's word.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
-	"regexp"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +21,7 @@ import (
 // program, a minute apart. The others are done after the first; it ends parked, and an operator finds it.
 func TestPoisonedOperation(t *testing.T) {
 	dir := newDir(t)
+	var end time.Time // by the bubble's clock
 	synctest.Test(t, func(t *testing.T) {
 		eng := mockserver.New(mockserver.Config{})
 		defer eng.Close()
@@ -65,12 +68,16 @@ func TestPoisonedOperation(t *testing.T) {
 			}
 		}
 		require.Equal(t, 21, sent, "a bounded total over all restarts, the attempt of Do among it")
+		end = time.Now()
 	})
 
-	r := run(t, "list", dir, "-state", "pending")
-	require.Zero(t, r.code, r.err)
-	require.Regexp(t, regexp.MustCompile(`(?m)^AGE .*\n.* parked +21 +500 .* order-7 +POST api.test/v1/payments$`), r.out)
-	require.Len(t, listed(t, dir, "-parked"), 1)
-	r = run(t, "show", dir, "order-7")
-	require.Contains(t, r.out, "parked")
+	samekey := func(args ...string) string {
+		var out, errOut bytes.Buffer
+		tl := &tool{in: strings.NewReader(""), out: &out, err: &errOut, env: os.LookupEnv, now: func() time.Time { return end }}
+		require.Zero(t, tl.main(t.Context(), args), errOut.String())
+		return out.String()
+	}
+	require.Regexp(t, `^AGE .*\n10m\S* +parked +21 +500 .* order-7 +POST \S*api.test/v1/payments\n$`, samekey("list", dir, "-state", "pending"))
+	require.Equal(t, 1, strings.Count(samekey("list", dir, "-parked", "-json"), "\n"))
+	require.Contains(t, samekey("show", dir, "order-7"), "parked")
 }

@@ -424,3 +424,42 @@ func TestManyComeAndGo(t *testing.T) {
 		require.Zero(t, running.Load())
 	})
 }
+
+// TestJoined: whoever runs a call can tell that another one has come to wait for it, whenever he asks.
+func TestJoined(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var g flight.Group[string, int]
+			goOn := make(chan struct{})
+			var told atomic.Bool
+			run := func(_ context.Context, c *flight.Call[int]) int {
+				if late {
+					<-goOn
+				}
+				<-c.Joined()
+				told.Store(true)
+				return 1
+			}
+			var wg sync.WaitGroup
+			do := func() {
+				v, _, err := g.Do(t.Context(), "k", nil, func(any) error { return nil }, run)
+				require.NoError(t, err)
+				require.Equal(t, 1, v)
+			}
+			wg.Go(do)
+			synctest.Wait()
+			require.False(t, told.Load())
+			if late {
+				wg.Go(do)
+				wg.Go(do)
+				synctest.Wait()
+				require.False(t, told.Load())
+				close(goOn)
+			} else {
+				wg.Go(do)
+			}
+			wg.Wait()
+			require.True(t, told.Load())
+		})
+	}
+}

@@ -12,7 +12,7 @@ import (
 // InUseError says that another opener, in this process or another, holds the journal.
 type InUseError struct {
 	Path string // absolute
-	Err  error  // what ended the wait, if the context did
+	Err  error  // what ended the wait: the context's error, context.DeadlineExceeded after Open's own second too
 }
 
 func (e *InUseError) Error() string {

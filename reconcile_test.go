@@ -1,0 +1,392 @@
+package samekey_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/samekey/samekey"
+	"github.com/samekey/samekey/mockserver"
+	"github.com/samekey/samekey/persist"
+)
+
+// TestReconcile: every reason why an operation may not simply be sent again, and what each word of the hook does to it.
+func TestReconcile(t *testing.T) {
+	drop := mockserver.Fault{Do: mockserver.Drop, Times: 1}
+	once := samekey.Policy{MaxAttempts: 1}
+	noKey := once
+	noKey.Contract = &samekey.Contract{Carrier: samekey.NoKey}
+	keyOnly := once
+	keyOnly.Persist, keyOnly.RequireName = samekey.PersistKeyOnly, samekey.On
+	for _, row := range []struct {
+		why     samekey.Why
+		policy  samekey.Policy
+		fault   mockserver.Fault
+		header  string
+		wait    time.Duration
+		park    int
+		rekeyed bool // SendUnderNewKey can be obeyed
+		sent    bool // and is sent then
+	}{
+		{why: samekey.Expired, policy: once, fault: drop, wait: 25 * time.Hour, rekeyed: true, sent: true},
+		{why: samekey.KeyOnly, policy: keyOnly, fault: drop},
+		{why: samekey.NoKeyAtServer, policy: noKey, fault: drop},
+		{why: samekey.StoredFailure, policy: once, fault: mockserver.Fault{Do: mockserver.Status(500, false).With("Idempotent-Replayed", "true"), Times: 1}, rekeyed: true, sent: true},
+		{why: samekey.Parked, policy: once, fault: drop, park: 1, rekeyed: true, sent: true},
+		{why: samekey.MissingHeader, policy: once, fault: drop, header: "X-Vendor-Token", rekeyed: true},
+	} {
+		for name, word := range map[string]struct {
+			verdict samekey.Verdict
+			err     error
+			panics  bool
+		}{
+			"keep": {verdict: samekey.Keep}, "happened": {verdict: samekey.Happened}, "did not happen": {verdict: samekey.DidNotHappen},
+			"new key": {verdict: samekey.SendUnderNewKey}, "error": {verdict: samekey.Happened, err: errors.New("the bank's statement cannot be read")},
+			"panic": {panics: true}, "nonsense": {verdict: 99},
+		} {
+			t.Run(fmt.Sprint(row.why, "/", name), func(t *testing.T) {
+				inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+					req := func() *http.Request {
+						r := pay(t, t.Context(), "op")
+						if row.header != "" {
+							r.Header.Set(row.header, "s3cr3t")
+						}
+						return r
+					}
+					l.Fault(row.fault)
+					l.restart(t, samekey.Config{Default: row.policy}, func(c *samekey.Client) {
+						_, err := c.Do(req())
+						require.ErrorIs(t, err, samekey.ErrUnknown)
+					})
+					l.ClearFaults()
+					key := stored(t, l.store, "op").Key
+					time.Sleep(row.wait)
+					rec := &recorder{}
+					c := l.client(t, samekey.Config{Default: row.policy, Observer: rec.observe})
+					asked := 0
+					recovery := samekey.Recovery{Jitter: -1, ParkAfter: row.park, Reconcile: func(ctx context.Context, op samekey.Operation, why samekey.Why) (samekey.Verdict, error) {
+						asked++
+						require.Equal(t, row.why, why)
+						require.Equal(t, samekey.Ref{ID: "op"}, op.Ref)
+						require.Equal(t, key, op.Key)
+						require.NoError(t, ctx.Err())
+						if word.panics {
+							panic("a bug of the caller's")
+						}
+						return word.verdict, word.err
+					}}
+					report, err := c.Recover(t.Context(), recovery)
+					require.NoError(t, err)
+					require.Equal(t, 1, asked)
+					switch {
+					case word.err == nil && !word.panics && word.verdict == samekey.Happened:
+						require.Equal(t, samekey.Report{Reconciled: 1}, report)
+						_, err := c.Do(req())
+						require.Equal(t, samekey.Succeeded, asType[*samekey.ExpiredError](t, err).Past)
+						require.Len(t, l.Requests(), 1)
+					case word.verdict == samekey.DidNotHappen:
+						require.Equal(t, samekey.Report{Reconciled: 1}, report)
+						require.Zero(t, count(t, l.store))
+						require.Len(t, l.Requests(), 1)
+						resp, err := c.Do(req())
+						require.NoError(t, err)
+						read(t, resp)
+						if row.why != samekey.NoKeyAtServer {
+							require.Len(t, l.Keys(), 2)
+							require.NotEqual(t, key, l.Keys()[1])
+						}
+					case word.verdict == samekey.SendUnderNewKey && row.rekeyed:
+						require.Equal(t, samekey.Report{Reconciled: 1}, report)
+						fresh := stored(t, l.store, "op")
+						require.NotEqual(t, key, fresh.Key)
+						if row.sent {
+							require.Equal(t, []string{key, fresh.Key}, wireKeys(l.Requests()))
+							require.Equal(t, samekey.Succeeded, fresh.State())
+						} else { // there is still nobody who supplies the header
+							require.Len(t, l.Requests(), 1)
+							require.Equal(t, samekey.Pending, fresh.State())
+						}
+					default:
+						require.Equal(t, 1, report.Pending)
+						require.Zero(t, report.Reconciled)
+						require.Equal(t, 1, pending(t, l.store))
+						require.Equal(t, key, stored(t, l.store, "op").Key)
+						told := rec.all(samekey.StepHandler)
+						require.Equal(t, word.verdict != samekey.Keep || word.panics, len(told) == 1, "what cannot be obeyed is told: %v", told)
+						if len(told) > 0 {
+							require.ErrorContains(t, told[0].Err, "Recovery.Reconcile")
+						}
+						time.Sleep(time.Minute)
+						_, err = c.Recover(t.Context(), recovery)
+						require.NoError(t, err)
+						require.Equal(t, 2, asked, "it is asked each time")
+						require.Len(t, l.Requests(), 1, "nothing was sent")
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRefusedAnswersComeLast: answers whose handler keeps failing wait behind all that can still be done, from the second
+// pass on.
+func TestRefusedAnswersComeLast(t *testing.T) {
+	inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+		l.leave(t, 6)
+		c := l.client(t, samekey.Config{})
+		var mu sync.Mutex
+		var order []string
+		refuse := true
+		recovery := samekey.Recovery{Jitter: -1, Concurrency: 2, Handle: func(_ context.Context, op samekey.Operation, _ *http.Response, _ error) error {
+			mu.Lock()
+			order = append(order, op.ID)
+			mu.Unlock()
+			if refuse && op.ID < "op-3" {
+				time.Sleep(time.Minute)
+				return errors.New("the database is down")
+			}
+			return nil
+		}}
+		report, err := c.Recover(t.Context(), recovery)
+		require.NoError(t, err)
+		require.Equal(t, 6, report.Succeeded)
+		require.Len(t, order, 6)
+		require.Len(t, l.Requests(), 12)
+
+		l.Fault(mockserver.Fault{When: mockserver.AfterCommit, Do: mockserver.Drop, Times: 4})
+		l.restart(t, samekey.Config{Default: samekey.Policy{MaxAttempts: 1}}, func(other *samekey.Client) {
+			for i := 6; i < 10; i++ {
+				_, err := other.Do(samekey.Named(post(t, t.Context(), labURL+"/v1/payments", numbered(i)), fmt.Sprint("op-", i)))
+				require.ErrorIs(t, err, samekey.ErrUnknown)
+			}
+		})
+		recovery.Concurrency = 1
+		for range 2 {
+			order = nil
+			_, err = c.Recover(t.Context(), recovery)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, len(order), 3)
+			require.ElementsMatch(t, []string{"op-0", "op-1", "op-2"}, order[len(order)-3:], "they are older, and were refused")
+		}
+		// A call that asks for one meanwhile has its answer from the store.
+		resp, err := c.Do(samekey.Named(post(t, t.Context(), labURL+"/v1/payments", numbered(0)), "op-0"))
+		require.NoError(t, err)
+		read(t, resp)
+		order, refuse = nil, false
+		_, err = c.Recover(t.Context(), recovery)
+		require.NoError(t, err)
+		require.Len(t, order, 3)
+		_, err = c.Recover(t.Context(), recovery)
+		require.NoError(t, err)
+		require.Len(t, order, 3)
+		require.Len(t, l.Requests(), 20)
+		l.AssertOnce(t)
+	})
+}
+
+// TestWhatRecoveryHoldsIsToBeHad: an operation that came due again during a long pass is not sent a second time by it, and
+// is nobody else's either: calls of the same client get it at once.
+func TestWhatRecoveryHoldsIsToBeHad(t *testing.T) {
+	for name, ask := range map[string]func(t *testing.T, c *samekey.Client) error{
+		"Do": func(t *testing.T, c *samekey.Client) error {
+			resp, err := c.Do(samekey.Named(post(t, t.Context(), labURL+"/v1/payments", numbered(0)), "op-0"))
+			if err == nil {
+				read(t, resp)
+			}
+			return err
+		},
+		"Resume": func(t *testing.T, c *samekey.Client) error {
+			resp, err := c.Resume(t.Context(), samekey.Ref{ID: "op-0"})
+			if err == nil {
+				read(t, resp)
+			}
+			return err
+		},
+		"Rekey": func(t *testing.T, c *samekey.Client) error {
+			_, err := c.Rekey(t.Context(), samekey.Ref{ID: "op-0"})
+			return err
+		},
+		"Abandon": func(t *testing.T, c *samekey.Client) error {
+			return c.Abandon(t.Context(), samekey.Ref{ID: "op-0"}, "x")
+		},
+		"Forget": func(t *testing.T, c *samekey.Client) error { return c.Forget(t.Context(), samekey.Ref{ID: "op-0"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+				l.leave(t, 12)
+				bad := l.Keys()[0]
+				l.Fault(mockserver.Fault{Key: bad, Do: mockserver.Status(503, false)}, mockserver.Fault{Do: mockserver.Delay(8 * time.Second)})
+				c := l.client(t, samekey.Config{Default: quick})
+				done := make(chan samekey.Report, 1)
+				go func() {
+					report, err := c.Recover(context.Background(), samekey.Recovery{Concurrency: 1, Jitter: -1})
+					require.NoError(t, err)
+					done <- report
+				}()
+				time.Sleep(60 * time.Second)
+				synctest.Wait()
+				tried := 0
+				for _, r := range l.Requests() {
+					if r.Key == bad {
+						tried++
+					}
+				}
+				require.Equal(t, 5, tried, "once by each attempt of Do and of the pass")
+				_, err := l.store.Claim(t.Context(), samekey.Ref{ID: "op-0"})
+				require.ErrorIs(t, err, persist.ErrBusy, "the pass holds it")
+				l.ClearFaults()
+				began := time.Now()
+				require.NoError(t, ask(t, c))
+				require.Zero(t, time.Since(began))
+				report := <-done
+				require.Equal(t, 11, report.Succeeded)
+				require.Equal(t, 1, report.Pending)
+				l.AssertNoOverlap(t)
+			})
+		})
+	}
+}
+
+// TestDoBesideRecover: calls that ask for what a recovery of the same client claims at that moment are never told that
+// another has it.
+func TestDoBesideRecover(t *testing.T) {
+	srv := newServer(t, mockserver.Config{})
+	const n = 200
+	srv.Fault(mockserver.Fault{When: mockserver.AfterCommit, Do: mockserver.Drop})
+	store := newStore(t)
+	do := func(c *samekey.Client, ctx context.Context, i int) error {
+		resp, err := c.Do(samekey.Named(post(t, ctx, srv.URL+"/v1/payments", numbered(i)), fmt.Sprint("op-", i)))
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	first := newClient(t, samekey.Config{Store: store, Default: samekey.Policy{MaxAttempts: 1}})
+	parallel(8, n, func(i int) {
+		if err := do(first, t.Context(), i); !errors.Is(err, samekey.ErrUnknown) {
+			t.Error(err)
+		}
+	})
+	require.NoError(t, first.Close())
+	srv.ClearFaults()
+	c := newClient(t, samekey.Config{Store: store, Default: quick})
+	var wg sync.WaitGroup
+	var recovered atomic.Int64
+	for range 2 {
+		wg.Go(func() {
+			report, err := c.Recover(t.Context(), samekey.Recovery{Jitter: -1, Concurrency: 4})
+			if err != nil {
+				t.Error(err)
+			}
+			recovered.Add(int64(report.Succeeded))
+		})
+	}
+	parallel(8, n, func(i int) {
+		if err := do(c, t.Context(), i); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Wait()
+	require.Positive(t, recovered.Load())
+	require.Zero(t, pending(t, store))
+	require.Len(t, srv.Requests(), 2*n, "each once by each client")
+	srv.AssertOnce(t)
+	srv.AssertNoOverlap(t)
+}
+
+// TestKeepRecovering goes on until there is an outcome, a limit, its context's end or Close.
+func TestKeepRecovering(t *testing.T) {
+	t.Run("an outcome, in the end", func(t *testing.T) {
+		inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+			l.leave(t, 3)
+			l.Fault(mockserver.Fault{Do: mockserver.Status(503, false)})
+			c := l.client(t, samekey.Config{Default: samekey.Policy{MaxAttempts: 1}})
+			h := &taker{}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				ended <- c.KeepRecovering(ctx, samekey.Recovery{Handle: h.handle, Interval: time.Minute})
+			}()
+			time.Sleep(10 * time.Minute)
+			require.Zero(t, h.taken())
+			require.Greater(t, len(l.Requests()), 3+3*5)
+			l.ClearFaults()
+			time.Sleep(3 * time.Minute)
+			require.Equal(t, 3, h.taken())
+			sent := len(l.Requests())
+			time.Sleep(time.Hour)
+			require.Len(t, l.Requests(), sent)
+			cancel()
+			require.ErrorIs(t, <-ended, context.Canceled)
+			l.AssertOnce(t)
+			l.AssertSameKey(t)
+		})
+	})
+	t.Run("a limit", func(t *testing.T) {
+		inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+			l.leave(t, 1)
+			l.Fault(mockserver.Fault{Do: mockserver.Status(503, false)})
+			c := l.client(t, samekey.Config{Default: samekey.Policy{MaxAttempts: 2}})
+			ended := make(chan error, 1)
+			go func() {
+				ended <- c.KeepRecovering(context.Background(), samekey.Recovery{Interval: time.Minute, ParkAfter: 7})
+			}()
+			time.Sleep(5 * time.Hour)
+			require.Len(t, l.Requests(), 7)
+			require.True(t, stored(t, l.store, "op-0").Progress.Parked)
+			require.NoError(t, c.Close())
+			require.ErrorIs(t, <-ended, samekey.ErrClosed)
+		})
+	})
+	t.Run("a store that fails for a while, and one that wakes it", func(t *testing.T) {
+		inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+			l.leave(t, 1)
+			store := &waking{Store: l.store, wake: make(chan struct{}, 1)}
+			store.broken.Store(true)
+			rec := &recorder{}
+			c := l.client(t, samekey.Config{Store: store, Observer: rec.observe})
+			ended := make(chan error, 1)
+			go func() { ended <- c.KeepRecovering(context.Background(), samekey.Recovery{Interval: time.Hour}) }()
+			time.Sleep(2 * time.Hour)
+			require.NotEmpty(t, rec.all(samekey.StepStoreError))
+			require.Len(t, l.Requests(), 1)
+			store.broken.Store(false)
+			store.wake <- struct{}{}
+			synctest.Wait()
+			require.Len(t, l.Requests(), 2, "at once")
+			require.NoError(t, c.Close())
+			require.ErrorIs(t, <-ended, samekey.ErrClosed)
+		})
+	})
+}
+
+// taken is how many answers the handler has got.
+func (h *taker) taken() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.got)
+}
+
+// waking is a store that fails, and tells of new work.
+type waking struct {
+	persist.Store
+	broken atomic.Bool
+	wake   chan struct{}
+}
+
+func (w *waking) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) {
+	if w.broken.Load() {
+		return nil, errDisk
+	}
+	return w.Store.ClaimDue(ctx, n)
+}
+
+func (w *waking) Wake(context.Context) <-chan struct{} { return w.wake }
