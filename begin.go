@@ -186,7 +186,7 @@ func (k *call) known(e persist.Entry) *answer {
 	case state == Rejected && !same && k.cmd.rec.Key != rec.Key: // an adopted key cannot serve another payload
 		return k.newIntent()
 	case !same:
-		k.rec.Key, k.rec.Progress = rec.Key, rec.Progress
+		k.rec.Key, k.rec.Progress, k.rec.Answer = rec.Key, rec.Progress, rec.Answer
 		return k.failed(&MismatchError{Call: k.call()})
 	case state == Pending:
 		k.rec = *rec
@@ -293,7 +293,7 @@ func (k *call) call() Call {
 func (cmd *command) call() Call {
 	return Call{
 		Ref: cmd.rec.Ref, Key: cmd.rec.Key, Method: cmd.rec.Method, URL: bareURL(cmd.rec.Target), Endpoint: cmd.plan.pattern,
-		fresh: !cmd.shareable(),
+		fresh: !cmd.shareable(), keyless: !cmd.plan.contract.repeatable(), adopted: cmd.adopted && !cmd.named,
 	}
 }
 

@@ -48,8 +48,10 @@ type Call struct {
 	// MaybeSent: some attempt, of this process or an earlier one, may have reached the server.
 	MaybeSent bool
 
-	unkept bool // PersistNone
-	fresh  bool // nothing can have been sent under this ID before: it is anonymous, or the store says so
+	unkept  bool // PersistNone
+	keyless bool // the endpoint's contract has no key
+	adopted bool // the key came with the request
+	fresh   bool // nothing can have been sent under this ID before: it is anonymous, or the store says so
 }
 
 // String names the call as all error texts do.
@@ -60,7 +62,7 @@ func (c *Call) String() string {
 		b.WriteString(" " + c.URL)
 	}
 	if c.ID != "" && c.ID != c.Key {
-		fmt.Fprintf(&b, ", operation %q", c.ID)
+		fmt.Fprintf(&b, ", operation %.100q", c.ID)
 	}
 	if c.Key != "" {
 		b.WriteString(", key " + shortKey(c.Key))
@@ -177,6 +179,10 @@ func (e *OutcomeUnknownError) Error() string {
 		return s + " (Policy.Persist keeps nothing of it: running the code again would be a second operation)"
 	case errors.Is(e.Err, ErrParked):
 		return s + " (parked: only Resume, Rekey or Recovery.Reconcile moves it)"
+	case e.keyless:
+		return s + " (pending: the endpoint knows no keys, and it is not sent again; find out, then Abandon or Forget)"
+	case e.adopted:
+		return s + " (pending: the same key again goes on)"
 	case e.ID == e.Key && e.Key != "":
 		return s + " (pending: Recover or Resume goes on under this key; running the code again would be a second operation)"
 	}
@@ -245,7 +251,7 @@ func (e *ExpiredError) Error() string {
 	case Abandoned:
 		s = "samekey: operation was abandoned: " + e.Call.String()
 	default:
-		s = "samekey: key expired: " + e.Call.String() + ": it " + e.Past.String() + " in the past"
+		s = "samekey: operation is over, its answer is not kept: " + e.Call.String() + ": " + e.Past.String()
 	}
 	if e.Reason != "" {
 		s += " (" + oneLine.Replace(e.Reason) + ")"
@@ -321,8 +327,13 @@ type PolicyError struct {
 
 func (e *PolicyError) Error() string {
 	where := "default policy"
-	if e.Endpoint != "" {
+	switch {
+	case e.Endpoint != "":
 		where = fmt.Sprintf("endpoint %q", e.Endpoint)
+	case e.Field == "Store" || e.Field == "Scope":
+		where = "Config"
+	case e.Field == "Recovery":
+		return "samekey: Recovery: " + e.Why
 	}
 	return "samekey: " + where + ": " + e.Field + ": " + e.Why
 }

@@ -300,7 +300,7 @@ func TestErrors(t *testing.T) {
 			require.NoError(t, do(t, l, t.Context(), samekey.Policy{}))
 			time.Sleep(25 * time.Hour)
 			return do(t, l, t.Context(), samekey.Policy{})
-		}, "ExpiredError", "ErrExpired", unknown, "succeeded in the past", false},
+		}, "ExpiredError", "ErrExpired", unknown, "its answer is not kept", false},
 		{"abandoned", func(t *testing.T, l *lab) error {
 			unknownFirst(t, l)
 			c := l.client(t, samekey.Config{})

@@ -30,17 +30,23 @@ func (c *core) claims(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// letGo has recovery give up an operation that it holds; false if it holds none, or works at it.
-func (c *core) letGo(ctx context.Context, ref Ref) bool {
+// adopt takes over the claim of an operation that recovery only holds; false if it holds none, or works at it.
+func (c *core) adopt(ctx context.Context, ref Ref) (claim persist.Claim, is bool) {
 	done, err := c.claims(ctx)
 	if err != nil {
-		return false
+		return claim, false
 	}
 	done()
 	c.mu.Lock()
-	claim, is := c.holding.held[ref]
+	defer c.mu.Unlock()
+	claim, is = c.holding.held[ref]
 	delete(c.holding.held, ref)
-	c.mu.Unlock()
+	return claim, is
+}
+
+// letGo has recovery give up an operation that it only holds.
+func (c *core) letGo(ctx context.Context, ref Ref) bool {
+	claim, is := c.adopt(ctx, ref)
 	return is && c.cfg.Store.Release(ctx, claim) == nil
 }
 

@@ -76,7 +76,7 @@ func LogTo(l *slog.Logger) Observer {
 		switch {
 		case e.Step == StepStoreError:
 			level = slog.LevelError
-		case e.Step == StepOutcome && e.Err != nil, e.Step == StepWarning:
+		case e.Step == StepOutcome && e.Err != nil, e.Step == StepHandler && e.Err != nil, e.Step == StepWarning:
 			level = slog.LevelWarn
 		case e.Step == StepOutcome && e.Source != Local, e.Step == StepRecovered:
 			level = slog.LevelInfo

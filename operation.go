@@ -150,7 +150,7 @@ type Operation struct {
 	Expires            time.Time // when the server may have forgotten the key; zero: never, or not sent yet
 	NotBefore          time.Time // recovery leaves it alone until then
 	Attempts           int       // over all processes
-	LastStatus         int       // of the last attempt, in the store of the last that settled nothing; 0: no answer
+	LastStatus         int       // of the answer, or of the last attempt so far; 0: none came
 	LastError          string    // of the same attempt, redacted
 	Parked             bool      // only an explicit Resume or Rekey moves it
 	record             *persist.Record
@@ -172,6 +172,9 @@ func operationOf(r *persist.Record, pattern string) Operation {
 		State: r.State(), Created: r.Created, FirstSent: r.Progress.FirstSent, NotBefore: r.Progress.NotBefore,
 		Attempts: r.Progress.Attempts, LastStatus: r.Progress.LastStatus, LastError: r.Progress.LastError,
 		Parked: r.Progress.Parked, record: &kept,
+	}
+	if r.Answer != nil {
+		o.LastStatus, o.LastError = r.Answer.Status, ""
 	}
 	if r.KeyLife >= 0 && !r.Progress.FirstSent.IsZero() {
 		o.Expires = r.Progress.FirstSent.Add(r.KeyLife)

@@ -69,9 +69,9 @@ func parallel(goroutines, n int, f func(i int)) {
 // TestRecoverySpeed recovers a backlog beside a plain client that sends the same requests, in turn. What recovery adds
 // is a durable mark before each request and the record of each answer.
 func TestRecoverySpeed(t *testing.T) {
-	n, bar, rounds := 2000, 2.0, 3
+	n, bar, rounds := 2000, 1.3, 2
 	if os.Getenv("CI") != "" {
-		n, bar, rounds = 10_000, 1.3, 5
+		n, rounds = 10_000, 5
 	}
 	if raceOn {
 		n, rounds = 500, 1
@@ -153,8 +153,9 @@ func TestRecoverySpeed(t *testing.T) {
 	handled, _ := recovered(func(context.Context, samekey.Operation, *http.Response, error) error { return nil })
 	t.Logf("with a handler: %v", handled.Round(time.Millisecond))
 	require.Less(t, most, int64(24<<20), "the payloads alone are %d MiB", n*4>>10)
-	if raceOn {
-		return // the race detector's own cost is not Recover's
+	if raceOn || os.Getenv("CI") == "" {
+		t.Log("the ratio is held against its bar with CI set, without -race, on a machine that does nothing else")
+		return
 	}
 	slices.SortFunc(ratios, cmp.Compare)
 	require.LessOrEqual(t, ratios[len(ratios)/2], bar)

@@ -84,7 +84,11 @@ func (k *call) attempt() {
 	}
 	k.sends += k.last.Sends
 	k.judge(x.TimeoutErr)
-	k.rec.Progress.LastStatus, k.rec.Progress.LastError = k.last.status(), ""
+	if _, missing := errors.AsType[*missingError](k.last.Err); missing {
+		k.rec.Progress.Attempts-- // nothing was sent: only real attempts park an operation, and tell its last status
+	} else {
+		k.rec.Progress.LastStatus, k.rec.Progress.LastError = k.last.status(), ""
+	}
 	if k.last.Err != nil {
 		k.rec.Progress.LastError = k.last.Err.Error()
 	}
