@@ -138,8 +138,11 @@ func (s *slot) active() bool {
 	return s.state == persist.Pending && s.flags&flagParked == 0 || s.flags&flagOwed != 0
 }
 
-func (s *slot) due(now int64) bool {
-	return s.token == 0 && s.flags&(flagBusy|flagDamaged) == 0 && s.active() && (s.state != persist.Pending || s.when <= now)
+func (s *slot) due(now int64) bool { return s.flags&flagBusy == 0 && s.free(now) }
+
+// free is due, whether it is being written or not.
+func (s *slot) free(now int64) bool {
+	return s.token == 0 && s.flags&flagDamaged == 0 && s.active() && (s.state != persist.Pending || s.when <= now)
 }
 
 // set gives slot i the state of a payload that is written or read, of n bytes at l.

@@ -57,10 +57,14 @@ func (j *Journal) picks(n int, activeOnly bool, want func(*slot) bool) []pick {
 // ClaimDue skips records that cannot be read back; they are logged, and Get tells of them.
 func (j *Journal) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) {
 	var out []persist.Entry
-	for again := true; again && n > len(out); {
+	for again, moving := true, false; again && n > len(out); {
 		again = false
 		j.mu.Lock()
 		err := j.usable()
+		if moving && err == nil {
+			_, err = j.drain(ctx)
+			moving = false
+		}
 		j.mu.Unlock()
 		if err == nil {
 			err = ctx.Err()
@@ -72,7 +76,10 @@ func (j *Journal) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) 
 			return nil, fail("ClaimDue", persist.Ref{}, false, err)
 		}
 		now := nanos(time.Now())
-		due := j.picks(n-len(out), true, func(s *slot) bool { return s.due(now) })
+		due := j.picks(n-len(out), true, func(s *slot) bool {
+			moving = moving || s.flags&flagBusy != 0 && s.free(now) // a compaction has it in hand: it is due all the same
+			return s.due(now)
+		})
 		for _, p := range due {
 			e, ok := j.claimPick(p, now)
 			if ok {
@@ -80,6 +87,7 @@ func (j *Journal) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) 
 			}
 			again = again || !ok // others may be due in its place
 		}
+		again = again || moving
 	}
 	return out, nil
 }
