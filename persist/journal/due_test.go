@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -44,5 +45,28 @@ func TestClaimDueBesideACompaction(t *testing.T) {
 			}
 		}
 		require.NoError(t, <-done)
+	}
+}
+
+// The journal's own directory entry is made durable before anything is begun, also where an earlier process made the
+// directory and died before it had.
+func TestCase_B28_ParentOfTheDirectoryIsSynced(t *testing.T) {
+	var synced []string
+	parentSynced = func(dir string) { synced = append(synced, dir) }
+	defer func() { parentSynced = nil }()
+	parent := t.TempDir()
+	for _, made := range []bool{false, true} {
+		dir := filepath.Join(parent, fmt.Sprintf("j-%v", made))
+		if made {
+			require.NoError(t, os.Mkdir(dir, 0o700))
+		}
+		synced = nil
+		j, err := Open(t.Context(), dir, small)
+		require.NoError(t, err)
+		require.Equal(t, []string{parent}, synced)
+		_, err = j.Begin(t.Context(), persist.Record{Ref: persist.Ref{ID: "a"}, Method: "POST"})
+		require.NoError(t, err)
+		require.NoError(t, j.Close())
+		checkDir(t, dir)
 	}
 }

@@ -90,6 +90,11 @@ func openDir(path string, create, network bool) (fsys, error) {
 	if err != nil {
 		return nil, err
 	}
+	if create { // also of a directory that is there: who made it may have died before its entry was durable
+		if err := syncParent(path); err != nil {
+			return nil, err
+		}
+	}
 	if !st.IsDir() {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: errNotDir}
 	}
@@ -117,14 +122,25 @@ func makeDir(path string) (fs.FileInfo, error) {
 			return nil, err
 		}
 	}
-	parent, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(syncDir(parent), parent.Close()); err != nil {
-		return nil, err
-	}
 	return os.Stat(path)
 }
+
+// syncParent makes the directory's own entry durable. A parent that may not be read was set up by somebody else.
+func syncParent(path string) error {
+	parent, err := os.Open(filepath.Dir(path))
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if parentSynced != nil {
+		parentSynced(parent.Name())
+	}
+	return errors.Join(syncDir(parent), parent.Close())
+}
+
+// parentSynced is for a test: which directory is synced cannot be seen from outside.
+var parentSynced func(dir string)
 
 var errNotDir = errors.New("not a directory")
