@@ -14,7 +14,7 @@ import (
 func TestDependencies(t *testing.T) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
-		t.Skip("needs the go command")
+		t.Skip("needs the go command in the PATH: install Go from your system's packages or go.dev")
 	}
 	deps := func(pkg string) (all []string) {
 		cmd := exec.CommandContext(t.Context(), goTool, "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg)

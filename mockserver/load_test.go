@@ -30,9 +30,6 @@ var created = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 // TestThroughput compares keyed requests over 64 connections with the same handler bare, in turns, so that whatever else
 // the machine does strikes both.
 func TestThroughput(t *testing.T) {
-	if raceOn || testing.Short() {
-		t.Skip("figures under the race detector say nothing")
-	}
 	bare := httptest.NewServer(created)
 	defer bare.Close()
 	mock := mockserver.NewServer(mockserver.Config{API: created})
@@ -66,6 +63,10 @@ func TestThroughput(t *testing.T) {
 	}
 	slice(bare.URL, 100*time.Millisecond)
 	slice(mock.URL, 100*time.Millisecond)
+	if raceOn { // what is served is compared, how fast says nothing
+		assert.Equal(t, mock.Totals().Requests, mock.Effects())
+		return
+	}
 	best := 0.0
 	for round := 1; round <= 3 && best < 0.7; round++ { // whoever shares the machine may spoil one
 		var without, with int
