@@ -37,7 +37,8 @@
 //	                                          byte may have left
 //
 // Unknown is [OutcomeUnknownError]: the operation stays pending, and the same name again goes on under the same key. Not
-// sent is [NotSentError]: nothing left and nothing will.
+// sent is [NotSentError]: nothing left that may have had an effect, and nothing will. A 404 or 410 to a DELETE that follows
+// an ambiguous attempt is unknown too: the first one may have deleted it.
 //
 // A 425 or 429 that the policy retries does not count as an attempt that may have acted: the server said that it turned
 // it away.
