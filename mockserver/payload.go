@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 )
 
 // member reads a scalar member of a JSON object by name or by JSON pointer; what is not there is empty.
@@ -95,7 +96,7 @@ func skip(b []byte, i int) int {
 
 // text is what a JSON string says.
 func text(raw []byte) (string, bool) {
-	if bytes.IndexByte(raw, '\\') < 0 && len(raw) >= 2 && raw[0] == '"' {
+	if bytes.IndexByte(raw, '\\') < 0 && len(raw) >= 2 && raw[0] == '"' && utf8.Valid(raw) {
 		return string(raw[1 : len(raw)-1]), true
 	}
 	var s string
