@@ -1,0 +1,79 @@
+//go:build unix
+
+package servertest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+const canServe = true
+
+// unrootedUser is who runs servers that refuse to be root, where we are; nil: nobody else.
+func unrootedUser() *syscall.Credential {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, _ := strconv.ParseUint(u.Uid, 10, 32)
+		gid, _ := strconv.ParseUint(u.Gid, 10, 32)
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+	return nil
+}
+
+func giveAway(dir string) error {
+	if c := unrootedUser(); c != nil {
+		return os.Chown(dir, int(c.Uid), int(c.Gid))
+	}
+	return nil
+}
+
+func asServer(cmd *exec.Cmd, dir string, unrooted bool) {
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if c := unrootedUser(); c != nil && unrooted {
+		cmd.SysProcAttr.Credential = c
+	}
+}
+
+// killAll kills p and its children; PostgreSQL's are in groups of their own, and may outlive their parent for a moment
+// in which a restart finds the data in use.
+func killAll(p *os.Process) {
+	if p == nil {
+		return
+	}
+	children, _ := exec.Command("ps", "-o", "pid=", "--ppid", fmt.Sprint(p.Pid)).Output()
+	_ = p.Kill()
+	for f := range strings.FieldsSeq(string(children)) {
+		if child, err := strconv.Atoi(f); err == nil {
+			_ = syscall.Kill(child, syscall.SIGKILL)
+		}
+	}
+}
+
+var pipes sync.Map
+
+// watch kills pid once this process is gone, however it went: then the pipe ends.
+func watch(pid int) {
+	cmd := exec.Command("sh", "-c", fmt.Sprintf("cat >/dev/null; kill -9 %d 2>/dev/null", pid))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	pipe, err := cmd.StdinPipe()
+	if err == nil && cmd.Start() == nil {
+		pipes.Store(pid, pipe) // open until the process ends
+	}
+}
+
+func quit(p *os.Process)   { _ = p.Signal(syscall.SIGQUIT) }
+func pause(p *os.Process)  { _ = p.Signal(syscall.SIGSTOP) }
+func resume(p *os.Process) { _ = p.Signal(syscall.SIGCONT) }
