@@ -78,7 +78,7 @@ func (a *answer) infoFor(first bool) Info {
 
 // response makes one caller's response. Header and body are its own.
 func (a *answer) response(req *http.Request, first bool) *http.Response {
-	d := &delivery{Response: *a.head, ctx: resultContext{req.Context(), result{info: a.infoFor(first), err: a.err}}}
+	d := &delivery{Response: *a.head, ctx: resultContext{req.Context(), result{a, first}}}
 	resp := &d.Response
 	resp.TransferEncoding = nil
 	if a.handover == nil || a.handover.k.cmd.adopted { // else nobody else has it: not another caller, and not the store
@@ -155,16 +155,14 @@ func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 type handover struct {
 	k      *call
 	claim  persist.Claim
-	answer persist.Answer
 	shared *answer // for who brings the same key of its own meanwhile; nil where nobody can
 	once   sync.Once
 }
 
 // handOver takes the claim over from the call.
 func (k *call) handOver(a *answer) {
-	kept := k.toKeep(Succeeded, false)
-	kept.Header, kept.Body = nil, nil // the operation leaves the store with it
-	h := &handover{k: k, claim: k.claim, answer: kept}
+	h := &k.handover
+	h.k, h.claim = k, k.claim
 	a.handover = h
 	if k.cmd.adopted {
 		shared := *a
@@ -188,19 +186,20 @@ func (c *core) handingOver(ref Ref) *handover {
 func (h *handover) done() {
 	h.end(func() {
 		ctx := context.Background()
-		if !h.answer.Lazy {
+		kept := persist.Answer{State: Succeeded, Status: h.k.last.status(), Lazy: h.k.lazy(Succeeded)} // it leaves the store
+		if !kept.Lazy {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, settleTimeout)
 			defer cancel()
 		}
-		if err := h.k.store.Settle(ctx, h.claim, h.answer); err != nil {
+		if err := h.k.store.Settle(ctx, h.claim, kept); err != nil {
 			h.k.storeFailed(err)
 			if err := h.k.store.Release(ctx, h.claim); err != nil { // for a recovery of this process
 				h.k.storeFailed(err)
 			}
 			return
 		}
-		h.k.observe(Event{Step: StepSettled, State: Succeeded, Status: h.answer.Status})
+		h.k.observe(Event{Step: StepSettled, State: Succeeded, Status: kept.Status})
 	})
 }
 

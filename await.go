@@ -59,12 +59,13 @@ func (k *call) poll() {
 		p, now := k.rec.Progress, time.Now()
 		p.PollURL, p.NotBefore = link, now.Add(k.wait)
 		k.seen(&p, now)
+		k.held = now
 		if err := k.store.Mark(k.ctx, k.claim, p); err != nil {
 			k.stopPolling(err)
 			return
 		}
 		k.rec.Progress = p
-		if k.limit = k.lapses(now); k.limit != nil {
+		if k.limit = k.lapses(k.plan.AttemptTimeout); k.limit != nil {
 			return
 		}
 		k.observe(Event{Step: StepWait, Wait: k.wait, Status: k.last.status()})
@@ -105,7 +106,11 @@ func (k *call) ask(link string) bool {
 	x.Base, x.MaxResponse, x.OnPoint = k.base, k.plan.MaxResponse, nil
 	x.Timeout, x.TimeoutErr = k.attemptTimeout()
 	began := time.Now()
-	res := x.Do(k.ctx, poller{k, target})
+	k.renew()
+	res := x.Do(k.ctx, k.cancel, poller{k, target})
+	if res.Late {
+		k.renew()
+	}
 	e := Event{Step: StepPolled, Elapsed: time.Since(began), Err: res.Err}
 	if res.Err != nil {
 		if ended := k.ended(); ended != nil {
@@ -150,7 +155,7 @@ func (k *call) resend() bool {
 		k.limit = &ExpiredError{Call: k.call(), Expired: at}
 		return false
 	}
-	if k.limit = k.lapses(k.began); k.limit != nil {
+	if k.limit = k.lapses(0); k.limit != nil {
 		return false
 	}
 	k.observe(Event{Step: StepWait, Wait: k.wait, Status: k.last.status()})

@@ -17,7 +17,8 @@ type call struct {
 	*core
 	plan    *plan
 	cmd     *command
-	ctx     context.Context // the caller's, ended by Close too
+	outer   context.Context // the caller's
+	ctx     context.Context // the caller's, ended by Close too, and by the latest attempt's timeout until it is renewed
 	cancel  context.CancelCauseFunc
 	waits   deadliner // whoever does
 	start   time.Time
@@ -40,11 +41,11 @@ type call struct {
 	exchange     wire.Exchange
 	prepared     *http.Request
 	last         attempt
-	loop         loop
+	handover     handover
 	refused      error     // why an attempt was not begun
 	end          error     // what broke the attempts off: context, Close, store; nil if the last attempt's row holds
 	limit        error     // what kept the last attempt from being repeated
-	began        time.Time // the last attempt, with its mark
+	held         time.Time // before the store was last asked for the claim: its lease counts from there
 	wait         time.Duration
 	advised      time.Time // the server's Retry-After
 	final        *persist.Answer
@@ -70,9 +71,20 @@ func (c *core) newCall(ctx context.Context, cmd *command, waits deadliner) *call
 		k.store = noStore{}
 	}
 	k.fresh = !cmd.shareable()
+	k.outer = ctx
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	k.entered = c.track(k)
 	return k
+}
+
+// renew ends what hangs on the last attempt's context, which its timeout may have ended already, and makes a new one.
+func (k *call) renew() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cancel(nil)
+	if k.ctx, k.cancel = context.WithCancelCause(k.outer); k.closed {
+		k.cancel(ErrClosed)
+	}
 }
 
 // leave ends the call, whatever became of it: a claim that was not settled is given back, also after a panic in a hook.
@@ -124,6 +136,7 @@ func (k *call) begin() *answer {
 		rec.Progress.FirstSent = now
 	}
 	k.observe(Event{Step: StepBegin})
+	k.held = now
 	e, err := k.store.Begin(k.ctx, rec)
 	if err == nil && e.State() == Pending && e.Claim.Token == 0 && k.letGo(k.ctx, rec.Ref) { // our own recovery only held it
 		e, err = k.store.Begin(k.ctx, rec)
@@ -252,6 +265,7 @@ func (k *call) replace() *answer {
 	}
 	now := time.Now()
 	rec.Progress.Attempts, rec.Progress.Seen, rec.Progress.FirstSent = 1, now, now
+	k.held = now
 	if err := k.store.Replace(k.ctx, k.claim, rec); err != nil {
 		return k.beginFailed(err)
 	}

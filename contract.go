@@ -126,6 +126,7 @@ type rule struct {
 type matcher struct {
 	Match
 	pointer *canonjson.Pointer
+	values  [][]byte // Match.Values
 }
 
 // keyed reports whether the server is told a key at all.
@@ -229,6 +230,9 @@ func (c Contract) compile(bad func(field, why string)) *contract {
 func (m Match) compile(bad func(why string)) matcher {
 	m.Status, m.Values = slices.Clone(m.Status), slices.Clone(m.Values)
 	out := matcher{Match: m}
+	for _, v := range m.Values {
+		out.values = append(out.values, []byte(v))
+	}
 	if m.Pointer != "" {
 		p, err := canonjson.ParsePointer(m.Pointer)
 		if err != nil {
@@ -262,7 +266,7 @@ func (m *matcher) match(status int, h http.Header, body []byte) bool {
 		}
 	}
 	if m.pointer != nil {
-		if m.Header == "" && len(m.Values) > 0 && !mayHold(body, m.Values) {
+		if m.Header == "" && len(m.Values) > 0 && !mayHold(body, m.values) {
 			return false // most answers of most rules, without reading the document
 		}
 		v, ok := lookup(body, *m.pointer)
@@ -274,8 +278,8 @@ func (m *matcher) match(status int, h http.Header, body []byte) bool {
 }
 
 // mayHold reports whether one of values may stand in a JSON document: without escapes it would stand as it is.
-func mayHold(body []byte, values []string) bool {
-	return bytes.IndexByte(body, '\\') >= 0 || slices.ContainsFunc(values, func(v string) bool { return bytes.Contains(body, []byte(v)) })
+func mayHold(body []byte, values [][]byte) bool {
+	return bytes.IndexByte(body, '\\') >= 0 || slices.ContainsFunc(values, func(v []byte) bool { return bytes.Contains(body, v) })
 }
 
 // meaning returns what the first matching rule says, 0 for none, and the link it names.

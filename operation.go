@@ -101,14 +101,14 @@ type Info struct {
 // result travels with a response, in the context of its Request: a wrapper around the body would be lost under
 // http.Client.Timeout.
 type result struct {
-	info Info
-	err  error
+	*answer
+	first bool
 }
 
 // InfoOf reports how resp was obtained; false for a response that did not come from a command.
 func InfoOf(resp *http.Response) (Info, bool) {
 	if r := resultOf(resp); r != nil {
-		return r.info, true
+		return r.infoFor(r.first), true
 	}
 	return Info{}, false
 }

@@ -1,6 +1,7 @@
 package samekey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,34 +88,34 @@ func (p *pass) free(n int) {
 }
 
 // parked asks about what is due for nobody but Reconcile.
-func (p *pass) parked(ctx context.Context) error {
+func (p *pass) parked(ctx context.Context) (first error) {
+	if p.Reconcile == nil {
+		return nil
+	}
 	for rec, err := range p.cfg.Store.List(ctx, persist.Filter{States: []State{Pending}}) {
-		if err != nil {
-			return err
+		if err == nil && rec.Progress.Parked {
+			err = p.single(ctx, rec.Ref)
 		}
-		if !rec.Progress.Parked {
-			continue
-		}
-		if err := p.single(ctx, rec.Ref); err != nil {
-			return err
+		if first = cmp.Or(first, err); ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return first
 }
 
 // last has those answers handed over that a handler has refused before.
-func (p *pass) last(ctx context.Context) error {
+func (p *pass) last(ctx context.Context) (first error) {
 	p.lasts = true
 	for _, ref := range p.late {
 		p.letGo(ctx, ref)
 		p.mu.Lock()
 		delete(p.tried, ref)
 		p.mu.Unlock()
-		if err := p.single(ctx, ref); err != nil {
-			return err
+		if first = cmp.Or(first, p.single(ctx, ref)); ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return first
 }
 
 // single takes one operation, if it is to be had.

@@ -172,7 +172,7 @@ func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, erro
 		p.checkKeyless(bad)
 		pl.RetryStatus, pl.RetryTransport = nil, Off
 	}
-	if leaser != nil {
+	if leaser != nil && pl.Persist != PersistNone { // which has no claim
 		pl.lease = leaser.Lease()
 	}
 	pl.checkTrying(bad)

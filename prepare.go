@@ -1,6 +1,7 @@
 package samekey
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (k *call) Build(ctx context.Context) (*http.Request, error) {
 			req.Header[name] = slices.Clone(lines)
 		}
 		if len(k.cmd.body) > 0 {
-			req.GetBody = func() (io.ReadCloser, error) { return newBytesBody(k.cmd.body), nil }
+			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(k.cmd.body)), nil }
 		}
 		if err := k.cfg.Prepare(req.Context(), req); err != nil {
 			return nil, fmt.Errorf("Config.Prepare: %w", err)
@@ -68,13 +69,16 @@ func (k *call) Build(ctx context.Context) (*http.Request, error) {
 			return nil, permanentError{fmt.Errorf("Config.Prepare: %w", err)}
 		}
 		if len(k.cmd.body) > 0 { // Prepare may have read it
-			req.Body = newBytesBody(k.cmd.body)
+			req.Body = io.NopCloser(bytes.NewReader(k.cmd.body))
 		}
 	}
 	if k.cmd.resumed {
 		if missing := k.missing(req); missing != "" {
 			return nil, permanentError{&missingError{missing}}
 		}
+	}
+	if err := k.fence(); err != nil {
+		return nil, err
 	}
 	return req, nil
 }

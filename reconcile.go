@@ -145,6 +145,7 @@ func (p *pass) obey(k *call, v Verdict) error {
 		rec.Progress = persist.Progress{Attempts: 1, FirstSent: now, Seen: now}
 		ctx, cancel := k.lastWord()
 		defer cancel()
+		k.held = now
 		if err := k.store.Replace(ctx, k.claim, rec); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -390,3 +391,53 @@ func (w *waking) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) {
 }
 
 func (w *waking) Wake(context.Context) <-chan struct{} { return w.wake }
+
+// listsBadly is a store with an operation that List cannot read.
+type listsBadly struct{ persist.Store }
+
+var errUnreadable = errors.New("a record is damaged")
+
+func (s listsBadly) List(ctx context.Context, f persist.Filter) iter.Seq2[persist.Record, error] {
+	return func(yield func(persist.Record, error) bool) {
+		if yield(persist.Record{}, errUnreadable) {
+			s.Store.List(ctx, f)(yield)
+		}
+	}
+}
+
+// TestWhatCannotBeReadHoldsNobodyUp: an operation that Reconcile cannot be asked about is told of at the end of each pass,
+// and keeps neither the others from it nor answers that were refused before from their handler.
+func TestWhatCannotBeReadHoldsNobodyUp(t *testing.T) {
+	inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+		l.leave(t, 1)
+		l.Fault(mockserver.Fault{Do: mockserver.Drop, Times: 1})
+		l.restart(t, samekey.Config{Default: samekey.Policy{MaxAttempts: 1}}, func(other *samekey.Client) {
+			_, err := other.Do(samekey.Named(post(t, t.Context(), labURL+"/v1/payments", numbered(1)), "parked"))
+			require.ErrorIs(t, err, samekey.ErrUnknown)
+		})
+		e, err := l.store.Claim(t.Context(), samekey.Ref{ID: "parked"})
+		require.NoError(t, err)
+		e.Progress.Parked = true
+		require.NoError(t, l.store.Mark(t.Context(), e.Claim, e.Progress))
+		require.NoError(t, l.store.Release(t.Context(), e.Claim))
+		c := l.client(t, samekey.Config{Store: listsBadly{l.store}})
+		handled, asked := 0, 0
+		recovery := samekey.Recovery{
+			Jitter: -1,
+			Handle: func(context.Context, samekey.Operation, *http.Response, error) error {
+				handled++
+				return errors.New("the database is down")
+			},
+			Reconcile: func(context.Context, samekey.Operation, samekey.Why) (samekey.Verdict, error) {
+				asked++
+				return samekey.Keep, nil
+			},
+		}
+		for pass := 1; pass <= 3; pass++ {
+			_, err := c.Recover(t.Context(), recovery)
+			require.ErrorIs(t, err, errUnreadable)
+			require.Equal(t, pass, handled)
+			require.Equal(t, pass, asked)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package samekey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -86,12 +87,8 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 	if !sleep(ctx, jitter(r.Jitter)) {
 		return Report{}, endOf(ctx)
 	}
-	err = p.due(ctx)
-	if err == nil && r.Reconcile != nil {
-		err = p.parked(ctx)
-	}
-	if err == nil {
-		err = p.last(ctx)
+	if err = p.due(ctx); err == nil {
+		err = cmp.Or(p.parked(ctx), p.last(ctx)) // both: what one of them cannot read keeps nothing from the other
 	}
 	p.running.Wait()
 	switch {

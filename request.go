@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -324,7 +326,8 @@ func (cmd *command) fingerprint(kept *persist.Record) [32]byte {
 	r := &cmd.rec
 	target, body := cmd.plan.contract.Carrier.without(r.Target, cmd.plain)
 	host := r.Header.Get("Host")
-	head := make([]byte, 0, 40+len(r.Method)+len(target)+len(host))
+	var buf [1024]byte // most commands fit
+	head := buf[:0]
 	put := func(s string) { head = append(binary.BigEndian.AppendUint64(head, uint64(len(s))), s...) }
 	put(r.Method)
 	put(target)
@@ -336,13 +339,19 @@ func (cmd *command) fingerprint(kept *persist.Record) [32]byte {
 		}
 	}
 	put("")
-	h := sha256.New()
 	if kept.Body == nil {
-		h = hmac.New(sha256.New, []byte(kept.Key))
+		return sumOf(hmac.New(sha256.New, []byte(kept.Key)), bytes.Clone(head), body)
 	}
+	if len(head)+len(body) <= len(buf) {
+		return sha256.Sum256(append(head, body...))
+	}
+	return sumOf(sha256.New(), bytes.Clone(head), body) // not head itself: what an interface sees leaves the stack
+}
+
+func sumOf(h hash.Hash, head, body []byte) [32]byte {
 	h.Write(head)
 	h.Write(body)
-	return [32]byte(h.Sum(head[:0]))
+	return [32]byte(h.Sum(nil))
 }
 
 // sameAs reports whether cmd is the command that rec records. A JSON body may differ in what does not matter: order of
@@ -380,7 +389,7 @@ func rebuild(ctx context.Context, rec *persist.Record) (*http.Request, error) {
 func newRequest(ctx context.Context, rec *persist.Record, u *url.URL, live http.Header, body []byte) *http.Request {
 	own := &struct {
 		url  url.URL
-		body bytesBody
+		body bytes.Reader
 	}{url: *u}
 	req := &http.Request{
 		Method: rec.Method, URL: &own.url, Host: u.Host, Header: make(http.Header, len(rec.Header)+len(live)),
@@ -394,7 +403,7 @@ func newRequest(ctx context.Context, rec *persist.Record, u *url.URL, live http.
 	}
 	if len(body) > 0 {
 		own.body.Reset(body)
-		req.Body = &own.body
+		req.Body = io.NopCloser(&own.body) // net/http knows this to be in memory, and writes it with the head
 	}
 	return req.WithContext(ctx)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/samekey/samekey/internal/retryafter"
 	"github.com/samekey/samekey/internal/wire"
+	"github.com/samekey/samekey/persist"
 )
 
 // attempt is one exchange and what it means.
@@ -24,13 +25,6 @@ type attempt struct {
 	dropped bool // the rest of its body is gone
 }
 
-// loop is what go-retryablehttp needs to drive the attempts.
-type loop struct {
-	retryablehttp.Client
-	sender http.Client
-	blank  retryablehttp.Request
-}
-
 // attempts sends until there is an outcome or a limit is met. go-retryablehttp drives the loop; what it is told and asks
 // for is this call's state, as its own hooks see neither a whole answer nor the reason of a failure.
 func (k *call) attempts() {
@@ -38,28 +32,51 @@ func (k *call) attempts() {
 		k.last.meaning.class = classProcessing
 		return
 	}
-	l := &k.loop
-	l.sender = http.Client{Transport: (*attempter)(k), CheckRedirect: noRedirect}
-	l.blank.Request = blank.WithContext(k.ctx)
-	l.HTTPClient, l.RetryMax = &l.sender, math.MaxInt
-	l.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { return k.again(), nil }
-	l.Backoff = func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return k.wait }
-	_, err := l.Do(&l.blank) //nolint:bodyclose // attempter's answer has no body
+	l := loops.Get().(*loop)
+	l.call = k
+	_, err := l.client.Do(&l.blank) //nolint:bodyclose // RoundTrip's answer has no body
+	l.call = nil
+	loops.Put(l) // not after a panic: who knows what it has left
 	if err != nil && k.end == nil {
 		k.end = k.ended() // in a wait
 	}
 }
 
-// attempter is the RoundTripper under the loop. The answer stays in the call: net/http's client would follow, refuse or
-// rewrap what is only to be judged. It does not export CloseIdleConnections, which the loop would call after a failure.
-type attempter call
+// loop is go-retryablehttp's client and what it believes to send: one request after another of the call's, under the
+// call's context. It is the RoundTripper under that client too: the answer stays in the call, since net/http's client
+// would follow, refuse or rewrap what is only to be judged. It does not export CloseIdleConnections, which the client
+// would call after a failure.
+type loop struct {
+	call   *call
+	client retryablehttp.Client
+	blank  retryablehttp.Request
+}
 
-func (t *attempter) RoundTrip(*http.Request) (*http.Response, error) {
-	(*call)(t).attempt()
+var loops = sync.Pool{New: func() any {
+	l := &loop{}
+	l.client = retryablehttp.Client{
+		HTTPClient: &http.Client{Transport: l, CheckRedirect: noRedirect}, RetryMax: math.MaxInt,
+		CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return l.call.again(), nil },
+		Backoff:    func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return l.call.wait },
+	}
+	l.blank.Request = blank.WithContext((*loopContext)(l))
+	return l
+}}
+
+func (l *loop) RoundTrip(*http.Request) (*http.Response, error) {
+	l.call.attempt()
 	return blankAnswer, nil
 }
 
-// blank is what the loop believes to send; blankAnswer what it believes to get.
+// loopContext is the context of whatever call the loop serves.
+type loopContext loop
+
+func (c *loopContext) Deadline() (time.Time, bool) { return c.call.ctx.Deadline() }
+func (c *loopContext) Done() <-chan struct{}       { return c.call.ctx.Done() }
+func (c *loopContext) Err() error                  { return c.call.ctx.Err() }
+func (c *loopContext) Value(key any) any           { return c.call.ctx.Value(key) }
+
+// blank is what a loop believes to send; blankAnswer what it believes to get.
 var (
 	blank       = &http.Request{Method: http.MethodPost, URL: &url.URL{Scheme: "http", Host: "attempt"}, Header: http.Header{}}
 	blankAnswer = &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody}
@@ -67,7 +84,9 @@ var (
 
 // attempt makes one exchange, its mark first.
 func (k *call) attempt() {
-	k.began = time.Now()
+	if k.n > 0 {
+		k.renew()
+	}
 	if k.refused = k.ready(); k.refused != nil {
 		return
 	}
@@ -77,7 +96,10 @@ func (k *call) attempt() {
 	x.Base, x.MaxResponse, x.OnPoint = k.base, k.plan.MaxResponse, k.onPoint()
 	x.Timeout, x.TimeoutErr = k.attemptTimeout()
 	sent := time.Now()
-	k.last = attempt{Result: x.Do(k.ctx, k)}
+	k.last = attempt{Result: x.Do(k.ctx, k.cancel, k)}
+	if k.last.Late {
+		k.renew()
+	}
 	k.keepCookies()
 	if !k.last.Unsent && k.last.Sends == 0 { // a foreign transport tells nothing
 		k.last.Sends = 1
@@ -116,6 +138,18 @@ func (k *call) ready() error {
 	}
 	k.seen(&p, now)
 	p.NotBefore = time.Time{}
+	if err := k.mark(p); err != nil {
+		return err
+	}
+	if at, is := k.expired(0); is { // the store may have taken its time
+		return &ExpiredError{Call: k.call(), Expired: at}
+	}
+	return nil
+}
+
+// mark makes p durable under the claim, and renews it.
+func (k *call) mark(p persist.Progress) error {
+	k.held = time.Now()
 	if err := k.store.Mark(k.ctx, k.claim, p); err != nil {
 		if ended := k.ended(); ended != nil {
 			return ended
@@ -124,9 +158,6 @@ func (k *call) ready() error {
 		return err
 	}
 	k.rec.Progress = p
-	if at, is := k.expired(0); is { // the store may have taken its time
-		return &ExpiredError{Call: k.call(), Expired: at}
-	}
 	return nil
 }
 
@@ -148,11 +179,11 @@ func (k *call) onPoint() func(wire.Point, bool) {
 	if k.observer == nil {
 		return nil
 	}
-	attempt := k.about(Event{}) // now: the transport's goroutines may come late, when the call is further on
+	ctx, attempt := k.ctx, k.about(Event{}) // now: the transport's goroutines may come late, when the call is further on
 	return func(p wire.Point, reused bool) {
 		e := attempt
 		e.Time, e.Step, e.Reused = time.Now(), pointSteps[p], reused
-		k.observer(k.ctx, e)
+		k.observer(ctx, e)
 	}
 }
 
@@ -191,7 +222,7 @@ func (k *call) again() bool {
 	if end, ok := k.endTime(); ok && !time.Now().Add(k.wait).Before(end) {
 		return k.stop(before, k.tooLate())
 	}
-	if err := k.lapses(k.began); err != nil {
+	if err := k.lapses(0); err != nil {
 		return k.stop(before, err)
 	}
 	if k.plan.budget != nil && !k.plan.budget.take() {
@@ -319,14 +350,42 @@ func (k *call) tooLate() error {
 	return &deadlineError{k.plan.Deadline}
 }
 
-// lapses is the error of a wait that a claim marked at that time does not last: what follows it could not be marked.
-func (k *call) lapses(marked time.Time) error {
+// lasts reports whether the claim lasts d from now by our own clock, with a tenth of its lease to spare. Like a key's age
+// the lease counts from before the store was asked, by the wall or by monotonic time, whichever has moved more.
+func (k *call) lasts(d time.Duration) bool {
 	lease := k.plan.lease
-	if lease == 0 || time.Since(marked)+k.wait < lease {
+	if lease == 0 {
+		return true
+	}
+	now := time.Now()
+	return max(now.Sub(k.held), now.Round(0).Sub(k.held.Round(0))) < lease-lease/10-d
+}
+
+// lapses is the error of a wait that the claim does not last, then included: what follows could not be marked.
+func (k *call) lapses(then time.Duration) error {
+	if k.lasts(k.wait + then) {
 		return nil
 	}
-	return fmt.Errorf("a wait of %v would outlast the store's lease of %v", k.wait.Round(time.Millisecond), lease)
+	return fmt.Errorf("a wait of %v would outlast the store's lease of %v", k.wait.Round(time.Millisecond), k.plan.lease)
 }
+
+// fence comes last before the first byte. Where the claim may not last the attempt (the store, Prepare, or a pause of the
+// process has taken the time) it has to be renewed: the store knows whether another has had the operation meanwhile.
+func (k *call) fence() error {
+	if k.lasts(k.plan.AttemptTimeout) {
+		return nil
+	}
+	err := k.mark(k.rec.Progress)
+	if err == nil && !k.lasts(0) {
+		err = errLapsed
+	}
+	if k.ctx.Err() == nil { // else the attempt has ended by itself
+		k.refused = err
+	}
+	return err
+}
+
+var errLapsed = errors.New("the store takes longer to renew a claim than its lease lasts")
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 

@@ -138,3 +138,42 @@ func TestCloseEndsCalls(t *testing.T) {
 		require.Equal(t, 2, count(t, l.store))
 	})
 }
+
+// TestAttemptContextsEnd: what a transport has hung on an attempt's context ends before the next attempt, with the call,
+// or with the body that streams; one attempt's timeout ends that attempt only.
+func TestAttemptContextsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var contexts []context.Context
+		c := newClient(t, samekey.Config{Default: samekey.Policy{MaxResponse: 8, AttemptTimeout: time.Second}, HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			for _, ctx := range contexts {
+				require.Error(t, ctx.Err())
+			}
+			contexts = append(contexts, r.Context())
+			require.NoError(t, r.Context().Err())
+			body, status := "long enough to stream", http.StatusCreated
+			switch len(contexts) {
+			case 1:
+				<-r.Context().Done()
+				require.ErrorIs(t, context.Cause(r.Context()), samekey.ErrTimeout)
+				return nil, r.Context().Err()
+			case 2:
+				status = http.StatusServiceUnavailable
+			case 4:
+				body = "short"
+			}
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1}, nil
+		})}})
+		resp, err := c.Do(post(t, t.Context(), labURL, payment))
+		require.NoError(t, err)
+		require.Len(t, contexts, 3)
+		require.NoError(t, contexts[2].Err(), "the body still streams")
+		require.NoError(t, resp.Body.Close())
+		require.Error(t, contexts[2].Err())
+
+		resp, err = c.Do(post(t, t.Context(), labURL, payment))
+		require.NoError(t, err)
+		require.Len(t, contexts, 4)
+		require.Error(t, contexts[3].Err())
+		require.Equal(t, "short", read(t, resp))
+	})
+}

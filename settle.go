@@ -290,11 +290,14 @@ func (k *call) toKeep(s State, keep bool) persist.Answer {
 	if k.plan.Persist == PersistKeyOnly { // no payload, the answer's neither
 		out.Header, out.Body, out.KeepBody = nil, nil, time.Time{}
 	}
-	out.Owed = k.owed
-	// A success that is lost costs one harmless repeat under the same key; without one, or where an expired operation
-	// is taken not to have happened, it would cost a second effect.
-	out.Lazy = !k.owed && s == Succeeded && k.plan.contract.keyed() && k.plan.OnExpiry != NewKey
+	out.Owed, out.Lazy = k.owed, k.lazy(s)
 	return out
+}
+
+// lazy reports whether an answer may be buffered. A success that is lost costs one harmless repeat under the same key;
+// without one, or where an expired operation is taken not to have happened, it would cost a second effect.
+func (k *call) lazy(s State) bool {
+	return !k.owed && s == Succeeded && k.plan.contract.keyed() && k.plan.OnExpiry != NewKey
 }
 
 // storable is an answer's header without what no file may hold.

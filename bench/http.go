@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/failsafehttp"
+	"github.com/failsafe-go/failsafe-go/timeout"
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/samekey/samekey"
@@ -47,7 +48,9 @@ func newClient(name string, rt http.RoundTripper, dir string) (client, error) {
 			return c.Do(r)
 		}, none}, nil
 	case "failsafe-go":
-		c := &http.Client{Transport: failsafehttp.NewRoundTripper(rt, failsafehttp.NewRetryPolicyBuilder().Build())}
+		// The same policy as samekey's: four attempts, their backoff, and a timeout for each.
+		retries := failsafehttp.NewRetryPolicyBuilder().WithMaxAttempts(4).WithBackoff(200*time.Millisecond, 10*time.Second).Build()
+		c := &http.Client{Transport: failsafehttp.NewRoundTripper(rt, retries, timeout.New[*http.Response](10*time.Second))}
 		return client{c.Do, none}, nil
 	}
 	store := memory.New()

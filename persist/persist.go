@@ -211,6 +211,7 @@ var (
 	ErrClosed    = errors.New("persist: store is closed")
 )
 
-// Leaser is implemented by stores whose claims lapse on their own; a client refuses an attempt timeout that a lease
+// Leaser is implemented by stores whose claims lapse on their own, and by those that wrap one. A client counts a lease from
+// before it asked for the claim, begins no attempt that it does not cover, and refuses an attempt timeout that a lease
 // cannot cover.
 type Leaser interface{ Lease() time.Duration }

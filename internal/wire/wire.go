@@ -48,14 +48,15 @@ type Result struct {
 	Err  error
 
 	Unsent   bool // no byte left: the request could not be made ready, or the transport proves that it got no connection
-	TimedOut bool // Timeout passed
+	Late     bool // Timeout passed: the context has ended, or is about to
+	TimedOut bool // and that was what ended the exchange
 	Sends    int  // how often a request's head was written, as the transport tells; 0 where it tells nothing
 }
 
-// Do makes the exchange. The request must be made for it alone, under ctx; its GetBody is cleared, so that the
+// Do makes the exchange, and cancels ctx when its time has passed. Otherwise that is the caller's, once the exchange and
+// Result.Rest have been done with. The request must be made for it alone, under ctx; its GetBody is cleared, so that the
 // transport cannot repeat it unseen.
-func (x *Exchange) Do(ctx context.Context, b Builder) Result {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (x *Exchange) Do(ctx context.Context, cancel context.CancelCauseFunc, b Builder) Result {
 	var timer *time.Timer
 	if x.Timeout > 0 {
 		err := x.TimeoutErr // the timer may run when x serves the next exchange
@@ -64,6 +65,9 @@ func (x *Exchange) Do(ctx context.Context, b Builder) Result {
 	tr := newTrace(x.OnPoint)
 	res := x.exchange(ctx, tr, b)
 	late := timer != nil && !timer.Stop()
+	if late {
+		cancel(x.TimeoutErr) // the timer may be about to
+	}
 	if late && res.Rest != nil && !res.Cut { // the time passed as the first part came in
 		_ = res.Rest.Close()
 		if res.Resp.StatusCode == http.StatusConflict {
@@ -72,12 +76,7 @@ func (x *Exchange) Do(ctx context.Context, b Builder) Result {
 			res = Result{Err: context.Cause(ctx)}
 		}
 	}
-	if res.Rest != nil {
-		res.Rest = &stream{ReadCloser: res.Rest, cancel: cancel}
-	} else {
-		res.TimedOut = late && res.Err != nil && errors.Is(context.Cause(ctx), x.TimeoutErr)
-		cancel(nil)
-	}
+	res.Late, res.TimedOut = late, late && res.Err != nil && errors.Is(context.Cause(ctx), x.TimeoutErr)
 	res.Sends = int(tr.sends.Load())
 	// Only net/http's own transport tells of every connection that it gets. It proves that nothing left if it asked for
 	// one and never got it. If it asked for none, another may have sent (RegisterProtocol).
@@ -169,18 +168,6 @@ func ReadUpTo(r io.Reader, announced, limit int64) ([]byte, error) {
 			buf = append(buf, 0)[:len(buf)]
 		}
 	}
-}
-
-// stream ends the exchange's context when its body is closed.
-type stream struct {
-	io.ReadCloser
-	cancel context.CancelCauseFunc
-}
-
-func (s *stream) Close() error {
-	err := s.ReadCloser.Close()
-	s.cancel(nil)
-	return err
 }
 
 // trace counts. The transport may still call it after the exchange has ended.

@@ -108,7 +108,7 @@ func TestWholeAnswer(t *testing.T) {
 	url, _ := raw(t, says("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"))
 	points := make(chan wire.Point, 10)
 	x := &wire.Exchange{Base: transport(t), MaxResponse: 5, Timeout: time.Minute, OnPoint: func(p wire.Point, _ bool) { points <- p }}
-	res := x.Do(t.Context(), builder{url: url, body: "in"})
+	res := do(x, t.Context(), builder{url: url, body: "in"})
 	require.NoError(t, res.Err)
 	require.Equal(t, 201, res.Resp.StatusCode)
 	require.Equal(t, "b", res.Resp.Header.Get("X-A"))
@@ -138,7 +138,7 @@ func TestLimit(t *testing.T) {
 	for _, u := range []string{url, chunked} {
 		for _, limit := range []int64{0, 1, 511, 512, 513, 49_999, 50_000, 50_001, 1 << 20, 1<<63 - 2} {
 			x := &wire.Exchange{Base: transport(t), MaxResponse: limit}
-			res := x.Do(t.Context(), builder{url: u})
+			res := do(x, t.Context(), builder{url: u})
 			require.NoError(t, res.Err)
 			if limit >= int64(len(body)) {
 				require.Nil(t, res.Rest)
@@ -155,30 +155,34 @@ func TestLimit(t *testing.T) {
 	}
 	huge, _ := raw(t, says("HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\nabc"))
 	x := &wire.Exchange{Base: transport(t), MaxResponse: 1<<63 - 2}
-	require.ErrorIs(t, x.Do(t.Context(), builder{url: huge}).Err, io.ErrUnexpectedEOF)
+	require.ErrorIs(t, do(x, t.Context(), builder{url: huge}).Err, io.ErrUnexpectedEOF)
 }
 
-// TestRestEndsTheExchange: its context lives as long as the rest of the body, and no timer runs in it.
-func TestRestEndsTheExchange(t *testing.T) {
-	var ctx context.Context
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100_000)) }))
-	defer srv.Close()
-	tr := transport(t)
-	base := foreign(func(r *http.Request) (*http.Response, error) {
-		ctx = r.Context()
-		return tr.RoundTrip(r)
-	})
-	x := &wire.Exchange{Base: base, MaxResponse: 10, Timeout: time.Hour}
-	res := x.Do(t.Context(), builder{url: srv.URL})
-	require.NoError(t, res.Err)
-	require.NoError(t, ctx.Err())
-	require.NoError(t, res.Rest.Close())
-	require.ErrorIs(t, ctx.Err(), context.Canceled)
-
-	x.MaxResponse = 1 << 20
-	res = x.Do(t.Context(), builder{url: srv.URL})
-	require.NoError(t, res.Err)
-	require.Error(t, ctx.Err(), "nothing is left open")
+// TestContextIsTheCallers: an exchange ends its context only when its time has passed, and no timer runs on in it.
+func TestContextIsTheCallers(t *testing.T) {
+	for _, tt := range []struct {
+		max  int64
+		slow time.Duration
+	}{{max: 10}, {max: 1 << 20}, {max: 10, slow: 2 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			base := foreign(func(*http.Request) (*http.Response, error) {
+				time.Sleep(tt.slow)
+				return &http.Response{StatusCode: 200, ContentLength: -1, Body: io.NopCloser(strings.NewReader("more than ten bytes"))}, nil
+			})
+			x := &wire.Exchange{Base: base, MaxResponse: tt.max, Timeout: time.Second, TimeoutErr: errors.New("late")}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			res := x.Do(ctx, cancel, builder{url: "http://api.test"})
+			time.Sleep(time.Hour)
+			require.Equal(t, tt.slow > 0, res.Late)
+			require.Equal(t, tt.slow > 0, ctx.Err() != nil)
+			require.Equal(t, tt.slow > 0, res.Err != nil)
+			if res.Rest != nil {
+				require.NoError(t, res.Rest.Close())
+				require.NoError(t, ctx.Err())
+			}
+			cancel(nil)
+		})
+	}
 }
 
 type foreign func(*http.Request) (*http.Response, error)
@@ -223,7 +227,7 @@ func TestWhatProvesThatNothingLeft(t *testing.T) {
 		{"scheme that the transport refuses", t.Context(), transport(t), builder{url: "htp://api.test"}, false}, // not asked for a connection: no proof
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			res := (&wire.Exchange{Base: tt.base, MaxResponse: 100, Timeout: time.Minute}).Do(tt.ctx, tt.b)
+			res := do(&wire.Exchange{Base: tt.base, MaxResponse: 100, Timeout: time.Minute}, tt.ctx, tt.b)
 			require.Error(t, res.Err)
 			require.Nil(t, res.Resp)
 			require.Equal(t, tt.unsent, res.Unsent)
@@ -232,12 +236,18 @@ func TestWhatProvesThatNothingLeft(t *testing.T) {
 	}
 }
 
+// do makes an exchange under a context of its own.
+func do(x *wire.Exchange, ctx context.Context, b wire.Builder) wire.Result {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return x.Do(ctx, cancel, b)
+}
+
 // TestConflictIsKnownByItsHead: a 409 whose body is cut off is an answer; anything else is a lost one.
 func TestConflictIsKnownByItsHead(t *testing.T) {
 	for _, status := range []int{200, 408, 409, 410, 503} {
 		for _, rest := range []string{"Content-Length: 10\r\n\r\nabc", "Content-Length: 10\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"} {
 			url, _ := raw(t, says(fmt.Sprintf("HTTP/1.1 %d X\r\n%s", status, rest)))
-			res := (&wire.Exchange{Base: transport(t), MaxResponse: 100}).Do(t.Context(), builder{url: url})
+			res := do(&wire.Exchange{Base: transport(t), MaxResponse: 100}, t.Context(), builder{url: url})
 			if status != http.StatusConflict {
 				require.ErrorIs(t, res.Err, io.ErrUnexpectedEOF)
 				require.Nil(t, res.Resp)
@@ -263,7 +273,7 @@ func TestSwitchingProtocols(t *testing.T) {
 		close(gone)
 		return false
 	})
-	res := (&wire.Exchange{Base: transport(t), MaxResponse: 100}).Do(t.Context(), builder{url: url})
+	res := do(&wire.Exchange{Base: transport(t), MaxResponse: 100}, t.Context(), builder{url: url})
 	require.NoError(t, res.Err)
 	require.Equal(t, 101, res.Resp.StatusCode)
 	require.Empty(t, res.Body)
@@ -283,8 +293,8 @@ func TestSends(t *testing.T) {
 			})
 			x := &wire.Exchange{Base: transport(t), MaxResponse: 100}
 			b := builder{url: url, body: body, header: http.Header{header: {"k"}}}
-			require.NoError(t, x.Do(t.Context(), b).Err)
-			res := x.Do(t.Context(), b)
+			require.NoError(t, do(x, t.Context(), b).Err)
+			res := do(x, t.Context(), b)
 			require.Equal(t, requests()-1, res.Sends, "%s, body %q", header, body)
 			if body == "" && header != "Request-Id" {
 				require.NoError(t, res.Err)
@@ -338,7 +348,7 @@ func TestTimeout(t *testing.T) {
 				}
 				x := &wire.Exchange{Base: tt.base, MaxResponse: 100, Timeout: 5 * time.Second, TimeoutErr: errTime}
 				began := time.Now()
-				res := x.Do(ctx, builder{url: "http://api.test", before: func() { time.Sleep(tt.before) }})
+				res := do(x, ctx, builder{url: "http://api.test", before: func() { time.Sleep(tt.before) }})
 				require.Equal(t, tt.took, time.Since(began))
 				require.Equal(t, tt.ok, res.Err == nil)
 				require.Equal(t, tt.timedOut, res.TimedOut)

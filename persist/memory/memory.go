@@ -128,7 +128,7 @@ func (s *store) Settle(ctx context.Context, c persist.Claim, a persist.Answer) e
 	if a.State < persist.Succeeded || a.State > persist.Abandoned {
 		return fail("Settle", c.Ref, errors.New("answer has no final state"))
 	}
-	kept := &persist.Answer{} // an anonymous success leaves at once: no need to copy its answer
+	kept := &leaves // an anonymous success: no need to copy its answer
 	if a.Owed || !past(a.KeepBody, a.KeepName) {
 		kept = cloneAnswer(&a)
 		kept.Lazy = false
@@ -138,6 +138,9 @@ func (s *store) Settle(ctx context.Context, c persist.Claim, a persist.Answer) e
 		s.retire(o)
 	})
 }
+
+// leaves is the answer of what leaves at once.
+var leaves persist.Answer
 
 func (s *store) Release(ctx context.Context, c persist.Claim) error {
 	return s.held(ctx, "Release", c, func(o *op) {
