@@ -34,6 +34,7 @@ func TestDependencies(t *testing.T) {
 
 	require.Equal(t, []string{"persist"}, deps("./persist"), "stores know nothing of HTTP clients")
 	require.Equal(t, []string{"persist", "persist/memory"}, deps("./persist/memory"))
+	require.Equal(t, []string{"persist", "persist/sealed"}, deps("./persist/sealed"))
 	require.Equal(t, []string{"mockserver"}, deps("./mockserver"), "it judges client and stores, and imports neither")
 	journal := slices.DeleteFunc(deps("./persist/journal"), func(p string) bool {
 		return strings.HasPrefix(p, "internal/") || strings.HasPrefix(p, "golang.org/x/sys/") // locks and fdatasync, by system
