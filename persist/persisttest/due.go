@@ -10,6 +10,7 @@ import (
 
 var dueRules = []rule{
 	{name: "ClaimDue/oldest first, n at most, none is no error", run: dueOrder},
+	{name: "ClaimDue/to the nanosecond, equal instants each once", run: dueInstants},
 	{name: "ClaimDue/takes what recovery is for", run: dueChoice},
 	{name: "ClaimDue/waits for NotBefore", timed: true, run: dueNotBefore},
 	{name: "ClaimDue/gives each operation to one caller", run: dueDisjoint},
@@ -45,6 +46,15 @@ func (p *place) shuffled(n int) []persist.Record {
 		recs[i*3%n] = p.rec(fmt.Sprint("op-", i+1))
 	}
 	return recs
+}
+
+func dueInstants(p *place) {
+	p.closeTogether()
+	p.Equal([]string{"op-1", "op-2", "op-3", "op-4"}, entryIDs(p.due(4)))
+	got := entryIDs(p.due(100))
+	p.Len(got, 6)
+	p.Equal([]string{"op-5", "op-6", "op-7"}, got[:3])
+	p.ElementsMatch([]string{"same-1", "same-2", "same-3"}, got[3:])
 }
 
 func dueChoice(p *place) {

@@ -197,6 +197,21 @@ func mutantsOfSettle(add adder) {
 			return b.Store.Mark(ctx, c, p)
 		}
 	})
+	const anew = "Retention/what begins anew is there once"
+	add(anew, "and where the one before was", listed(func(f persist.Filter, all []persist.Record) []persist.Record {
+		all = matching(f, all)
+		return append(all[len(all)-1:], all...)
+	}))
+	add(anew, "at the age of the one before", func(b *bent) {
+		first := map[persist.Ref]time.Time{}
+		b.begin = func(ctx context.Context, r persist.Record) (persist.Entry, error) {
+			if at, is := first[r.Ref]; is {
+				r.Created = at
+			}
+			first[r.Ref] = r.Created
+			return b.Store.Begin(ctx, r)
+		}
+	})
 	add("Values/big bodies", "at most 4 MiB", begun(func(r *persist.Record) { r.Body = r.Body[:min(len(r.Body), 4<<20)] }))
 	add("Values/big bodies", "answers of 1 MiB", answered(func(a *persist.Answer) { a.Body = a.Body[:min(len(a.Body), 1<<20)] }))
 	const at = "Values/times and durations"

@@ -1,11 +1,13 @@
 package persisttest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -269,6 +271,22 @@ func mutantsOfDue(add adder) {
 		}
 	}
 	pending := func(r persist.Record) bool { return r.Answer == nil }
+	const exact = "ClaimDue/to the nanosecond, equal instants each once"
+	add(exact, "by numbers that round", func(b *bent) {
+		b.claimDue = func(ctx context.Context, n int) ([]persist.Entry, error) {
+			es, err := b.Store.ClaimDue(ctx, n)
+			slices.SortStableFunc(es, func(a, b persist.Entry) int {
+				return cmp.Or(cmp.Compare(float64(a.Created.UnixNano()), float64(b.Created.UnixNano())), strings.Compare(b.ID, a.ID))
+			})
+			return es, err
+		}
+	})
+	add(exact, "one for each instant", func(b *bent) {
+		b.claimDue = func(ctx context.Context, n int) ([]persist.Entry, error) {
+			es, err := b.Store.ClaimDue(ctx, n)
+			return slices.CompactFunc(es, func(a, b persist.Entry) bool { return a.Created.Equal(b.Created) }), err
+		}
+	})
 	const choice = "ClaimDue/takes what recovery is for"
 	add(choice, "without what is owed", without(func(r persist.Record) bool { return !pending(r) }))
 	add(choice, "without what was enqueued", without(func(r persist.Record) bool { return r.Progress.Attempts == 0 }))

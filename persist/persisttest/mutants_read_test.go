@@ -1,6 +1,7 @@
 package persisttest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -75,6 +76,17 @@ func mutantsOfReads(add adder) {
 			all[i].Body = nil
 		}
 		return matching(f, all)
+	}))
+	const exact = "List/to the nanosecond, equal instants each once"
+	add(exact, "by numbers that round", listed(func(f persist.Filter, all []persist.Record) []persist.Record {
+		all = matching(f, all)
+		slices.SortStableFunc(all, func(a, b persist.Record) int {
+			return cmp.Or(cmp.Compare(float64(a.Created.UnixNano()), float64(b.Created.UnixNano())), strings.Compare(b.ID, a.ID))
+		})
+		return all
+	}))
+	add(exact, "one for each instant", listed(func(f persist.Filter, all []persist.Record) []persist.Record {
+		return slices.CompactFunc(matching(f, all), func(a, b persist.Record) bool { return a.Created.Equal(b.Created) })
 	}))
 	const filters = "List/filters"
 	add(filters, "an empty scope is any", listed(func(f persist.Filter, all []persist.Record) []persist.Record {

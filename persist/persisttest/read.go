@@ -11,6 +11,7 @@ import (
 var readRules = []rule{
 	{name: "Get/missing is an error", run: getMissing},
 	{name: "List/oldest first, each once", run: listOrder},
+	{name: "List/to the nanosecond, equal instants each once", run: listInstants},
 	{name: "List/filters", run: listFilters},
 	{name: "List/may be left early", run: listBreak},
 	{name: "List/lets the consumer call the store", run: listMutation},
@@ -45,6 +46,35 @@ func listOrder(p *place) {
 			}
 		}
 	}
+}
+
+// listInstants: what orders by floating-point numbers takes instants for equal that are not; what finds operations by
+// their time loses one of two.
+func listInstants(p *place) {
+	at := p.closeTogether()
+	got := ids(p.list(persist.Filter{}))
+	p.Len(got, 10)
+	p.Equal([]string{"op-1", "op-2", "op-3", "op-4", "op-5", "op-6", "op-7"}, got[:7])
+	p.ElementsMatch([]string{"same-1", "same-2", "same-3"}, got[7:])
+	p.Equal([]string{"op-1", "op-2", "op-3"}, ids(p.list(persist.Filter{Before: at.Add(3)})))
+}
+
+// closeTogether records, in another order, op-1 to op-7, a nanosecond apart, and then three more of one instant.
+func (p *place) closeTogether() time.Time {
+	at := time.Now().Add(-time.Hour).Truncate(time.Second) // what rounds, rounds them all to one
+	recs := p.shuffled(7)
+	for i := range recs {
+		recs[i*3%7].Created = at.Add(time.Duration(i))
+	}
+	for i := range 3 {
+		r := p.rec(fmt.Sprint("same-", i+1))
+		r.Created = at.Add(100)
+		recs = append(recs, r)
+	}
+	for _, r := range recs {
+		p.free(r)
+	}
+	return at
 }
 
 func listFilters(p *place) {

@@ -12,6 +12,7 @@ var retentionRules = []rule{
 	{name: "Retention/what is owed outlives both", timed: true, run: retentionOwed},
 	{name: "Retention/holds for List too", timed: true, run: retentionList},
 	{name: "Retention/leaves what is held one holder", timed: true, run: retentionHeld},
+	{name: "Retention/what begins anew is there once", timed: true, run: retentionAnew},
 }
 
 func retention(p *place) {
@@ -116,4 +117,30 @@ func retentionHeld(p *place) {
 	r.Answer = &b
 	p.settle(c, b)
 	p.stored(r)
+}
+
+// retentionAnew: of the operation that had the name before nothing is left, at its age or elsewhere.
+func retentionAnew(p *place) {
+	a := answer(persist.Succeeded)
+	a.KeepBody = time.Now().Add(p.span)
+	a.KeepName = a.KeepBody
+	p.settled(p.rec("op"), a)
+	p.free(p.rec("younger"))
+	next := p.rec("op")
+	var c persist.Claim
+	p.at(a.KeepName, func() bool {
+		e, err := p.s.Begin(p.ctx, next)
+		p.NoError(err)
+		c = e.Claim
+		return e.New
+	})
+	p.Equal([]string{"younger", "op"}, ids(p.list(persist.Filter{})))
+	p.NoError(p.s.Release(p.ctx, c))
+	es := p.due(9)
+	p.Equal([]string{"younger", "op"}, entryIDs(es))
+	b := answer(persist.Rejected)
+	p.settle(es[1].Claim, b)
+	next.Answer = &b
+	p.stored(next)
+	p.Equal([]string{"younger", "op"}, ids(p.list(persist.Filter{})))
 }
