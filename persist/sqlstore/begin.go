@@ -217,39 +217,45 @@ func (s *Store) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) {
 
 // lockDue is for a database whose UPDATE returns no rows.
 func (s *Store) lockDue(ctx context.Context, c *sql.Conn, n int, by []byte) (got []*row, err error) {
-	// Read committed: the locks on gaps that the default takes would hold up every Begin.
+	err = readCommitted(ctx, c, func(tx *sql.Tx) error {
+		var hashes [][]byte
+		err := s.rows(ctx, tx, s.q.lockDue, []any{n}, func(rows *sql.Rows) error {
+			var h []byte
+			err := rows.Scan(&h)
+			hashes = append(hashes, h)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, h := range hashes {
+			if _, err := s.exec(ctx, tx, s.q.takeDue, s.o.Lease.Nanoseconds(), by, h); err != nil {
+				return err
+			}
+			r, err := s.one(ctx, tx, s.q.owned, h, by)
+			if err != nil {
+				return err
+			}
+			if r != nil {
+				got = append(got, r)
+			}
+		}
+		return nil
+	})
+	return got, err
+}
+
+// readCommitted is for a database that locks gaps by default, which would hold up every Begin and Enqueue.
+func readCommitted(ctx context.Context, c *sql.Conn, f func(tx *sql.Tx) error) error {
 	tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = tx.Rollback()
-		}
-	}()
-	var hashes [][]byte
-	err = s.rows(ctx, tx, s.q.lockDue, []any{n}, func(rows *sql.Rows) error {
-		var h []byte
-		err := rows.Scan(&h)
-		hashes = append(hashes, h)
 		return err
-	})
-	if err != nil {
-		return nil, err
 	}
-	for _, h := range hashes {
-		if _, err = s.exec(ctx, tx, s.q.takeDue, s.o.Lease.Nanoseconds(), by, h); err != nil {
-			return nil, err
-		}
-		r, err := s.one(ctx, tx, s.q.owned, h, by)
-		if err != nil {
-			return nil, err
-		}
-		if r != nil {
-			got = append(got, r)
-		}
+	if err := f(tx); err != nil {
+		_ = tx.Rollback()
+		return err
 	}
-	return got, tx.Commit()
+	return tx.Commit()
 }
 
 func older(a, b *row) int {

@@ -101,6 +101,20 @@ func fateOfSQLite(n int) fate {
 	return failed
 }
 
+// denied tells errors of a user who lacks a right; in SQLite the file says it.
+func denied(err error) bool {
+	var pg interface{ SQLState() string }
+	if errors.As(err, &pg) {
+		return pg.SQLState() == "42501"
+	}
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if n, ok := number(e, "Number"); ok {
+			return n == 1142 || n == 1044 || n == 1143
+		}
+	}
+	return false
+}
+
 // full tells errors of a database that has no room.
 func full(err error) bool {
 	var pg interface{ SQLState() string }

@@ -35,8 +35,11 @@ type dialect struct {
 	conflict string // end of an INSERT that leaves a known ref alone
 	slow     string // 1 if a statement has run so long that others may have had a claim meanwhile
 
+	allColumns string // lets an INSERT name a column that counts by itself
+
 	returning bool // UPDATE can return rows
 	skip      bool // FOR UPDATE SKIP LOCKED
+	gaps      bool // its default isolation locks what is not there
 	unnest    bool // a removal of many takes two arrays
 	timeout   bool // SET STATEMENT max_statement_time
 	oneWriter bool // writers queue within the process
@@ -45,7 +48,7 @@ type dialect struct {
 
 	perConn  string // makes a new connection fit for use
 	notify   string // wakes listeners at commit
-	readOnly string // 1 if the server takes no writes
+	readOnly string // not 0, nor OFF, if the server takes no writes
 	probe    string // fails if the database takes no writes
 	undo     string // what probe did
 	volatile string // what keeps a commit from being durable, empty if nothing does
@@ -66,6 +69,8 @@ var dialects = map[Dialect]*dialect{
 		conflict: `ON CONFLICT (ref_hash) DO NOTHING`,
 		slow:     `CASE WHEN clock_timestamp() > statement_timestamp() + interval '5 ms' THEN 1 ELSE 0 END`,
 
+		allColumns: `OVERRIDING SYSTEM VALUE`,
+
 		returning: true, skip: true, unnest: true, doublings: 7,
 		notify:   `SELECT pg_notify('{channel}', '')`,
 		readOnly: `SELECT CASE WHEN pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN 1 ELSE 0 END`,
@@ -83,7 +88,7 @@ var dialects = map[Dialect]*dialect{
 		conflict: `ON DUPLICATE KEY UPDATE token = token`,
 		slow:     `CASE WHEN SYSDATE(6) > NOW(6) + INTERVAL 5000 MICROSECOND THEN 1 ELSE 0 END`,
 
-		skip: true, timeout: true, doublings: 7,
+		skip: true, gaps: true, timeout: true, doublings: 7,
 		readOnly: `SELECT @@global.read_only`,
 		volatile: `SELECT CASE WHEN @@global.innodb_flush_log_at_trx_commit <> 1 THEN 'innodb_flush_log_at_trx_commit is not 1' ` +
 			`WHEN @@global.log_bin = 1 AND @@global.sync_binlog <> 1 THEN 'sync_binlog is not 1' ELSE '' END`,

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"testing"
 	"time"
 
@@ -71,28 +70,17 @@ func TestEnqueue(t *testing.T) {
 	})
 }
 
-// pgxTx lets a transaction of pgx enqueue.
-type pgxTx struct{ pgx.Tx }
-
-func (t pgxTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	tag, err := t.Exec(ctx, query, args...)
-	return driver.RowsAffected(tag.RowsAffected()), err
-}
-
 // TestWake: a commit wakes who listens, at once; a rollback does not; and what a lost connection has missed is told.
 func TestWake(t *testing.T) {
-	dsn := sharedPostgreSQL.get(t).postgresDSN("postgres")
+	t.Parallel()
 	p := fresh(t, PostgreSQL).migrated(t)
-	s := p.opened(t, func(o *Options) { o.Listen = listener(dsn) })
+	s := p.opened(t, func(o *Options) { o.Listen = listener(p.where) })
 	ctx, cancel := context.WithCancel(t.Context())
 	woken := s.Wake(ctx)
-	conn, err := pgx.Connect(ctx, dsn)
-	require.NoError(t, err)
-	defer conn.Close(context.Background())
-	enqueue := func(id string) pgx.Tx {
-		tx, err := conn.Begin(ctx)
+	enqueue := func(id string) *sql.Tx {
+		tx, err := s.pool.BeginTx(ctx, nil)
 		require.NoError(t, err)
-		require.NoError(t, s.Enqueue(ctx, pgxTx{tx}, queued(id)))
+		require.NoError(t, s.Enqueue(ctx, tx, queued(id)))
 		return tx
 	}
 	wait := func(d time.Duration) bool {
@@ -104,13 +92,13 @@ func TestWake(t *testing.T) {
 		}
 	}
 	require.True(t, wait(5*time.Second), "it listens now")
-	require.NoError(t, enqueue("a").Rollback(ctx))
+	require.NoError(t, enqueue("a").Rollback())
 	require.False(t, wait(300*time.Millisecond))
-	require.NoError(t, enqueue("a").Commit(ctx))
+	require.NoError(t, enqueue("a").Commit())
 	require.True(t, wait(5*time.Second))
-	_, err = conn.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND query LIKE $1", "%"+p.prefix+"%")
+	_, err := s.pool.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND query LIKE $1", "%"+p.prefix+"%")
 	require.NoError(t, err)
-	require.NoError(t, enqueue("b").Commit(ctx))
+	require.NoError(t, enqueue("b").Commit())
 	require.True(t, wait(5*time.Second), "it has connected anew")
 	cancel()
 	for range woken { // it is closed

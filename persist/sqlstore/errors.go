@@ -1,7 +1,12 @@
 package sqlstore
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/samekey/samekey/persist"
 )
@@ -13,7 +18,7 @@ type ConnectError struct {
 }
 
 func (e *ConnectError) Error() string {
-	return fmt.Sprintf("sqlstore: cannot reach the %v database, check the DSN, that the server runs, and that this user may log in: %v", e.Dialect, e.Err)
+	return fmt.Sprintf("sqlstore: cannot reach the %v database, check the DSN, that the server runs, and that this user may log in: %s", e.Dialect, plain(e.Err))
 }
 func (e *ConnectError) Unwrap() error { return e.Err }
 
@@ -27,7 +32,7 @@ type DialectError struct {
 func (e *DialectError) Error() string {
 	s := e.Version
 	if e.Err != nil {
-		s = e.Err.Error()
+		s = plain(e.Err)
 	}
 	return fmt.Sprintf("sqlstore: Options.Dialect is %v, the database is another: %s", e.Dialect, s)
 }
@@ -43,9 +48,9 @@ type SchemaError struct {
 func (e *SchemaError) Error() string {
 	switch {
 	case e.Have == 0:
-		s := fmt.Sprintf("sqlstore: there is no table %s: run sqlstore.Migrate, or apply sqlstore.Migrations, and check Options.Schema and Prefix", e.Table)
+		s := fmt.Sprintf("sqlstore: there is no table %s: run sqlstore.Migrate, or apply sqlstore.Migrations, and check the database that the DSN names, Options.Schema and Prefix", e.Table)
 		if e.Err != nil {
-			s += ": " + e.Err.Error()
+			s += ": " + plain(e.Err)
 		}
 		return s
 	case e.Have < e.Want:
@@ -55,16 +60,16 @@ func (e *SchemaError) Error() string {
 }
 func (e *SchemaError) Unwrap() error { return e.Err }
 
-// ReadOnlyError says that the database takes no writes.
+// ReadOnlyError says that the database takes no writes, or none from this user.
 type ReadOnlyError struct {
 	Dialect Dialect
 	Err     error // nil where the server says so itself
 }
 
 func (e *ReadOnlyError) Error() string {
-	s := fmt.Sprintf("sqlstore: the %v database takes no writes: connect to the primary, not to a replica, as a user who may write", e.Dialect)
+	s := fmt.Sprintf("sqlstore: the %v database takes no writes: connect to the primary, not to a replica, as a user who may read and write its tables", e.Dialect)
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + plain(e.Err)
 	}
 	return s
 }
@@ -85,4 +90,28 @@ type KnownError struct{ Ref persist.Ref }
 
 func (e *KnownError) Error() string {
 	return fmt.Sprintf("sqlstore: operation %q is known already", e.Ref.ID)
+}
+
+// plain is an error of the driver on one line, without a DSN: where that cannot be parsed drivers show it, and hide its
+// password as well as they find it. Unwrap gives the error as it is.
+func plain(err error) string {
+	if e := (*url.Error)(nil); errors.As(err, &e) { // what is wrong with it is a part of it
+		return "the DSN is no valid URL: reserved characters of the password are to be percent-encoded"
+	}
+	text := err.Error()
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		v := reflect.Indirect(reflect.ValueOf(e))
+		if v.Kind() == reflect.Struct && v.FieldByName("ConnString").IsValid() { // pgx's ParseConfigError
+			if from, to := strings.Index(text, "`"), strings.LastIndex(text, "`"); from >= 0 {
+				text = text[:from] + "the DSN" + text[to+1:]
+			}
+		}
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
 }

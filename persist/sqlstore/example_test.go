@@ -3,10 +3,7 @@ package sqlstore_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/samekey/samekey/persist"
 	"github.com/samekey/samekey/persist/sqlstore"
@@ -27,26 +24,6 @@ func ExampleStore_Enqueue() {
 			return err
 		}
 		return tx.Commit()
-	}
-	_ = placeOrder
-}
-
-// pgxTx makes a transaction of pgx fit for Enqueue.
-type pgxTx struct{ pgx.Tx }
-
-func (t pgxTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	tag, err := t.Exec(ctx, query, args...)
-	return driver.RowsAffected(tag.RowsAffected()), err
-}
-
-func ExampleStore_Enqueue_pgx() {
-	placeOrder := func(ctx context.Context, conn *pgx.Conn, store *sqlstore.Store, rec persist.Record) error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `INSERT INTO orders (id) VALUES (4711)`); err != nil {
-				return err
-			}
-			return store.Enqueue(ctx, pgxTx{tx}, rec)
-		})
 	}
 	_ = placeOrder
 }

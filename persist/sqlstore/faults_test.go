@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/samekey/samekey/persist"
+	"github.com/samekey/samekey/persist/persisttest/servertest"
 )
 
 func networked(t *testing.T, test func(t *testing.T, d Dialect)) {
@@ -31,7 +32,7 @@ func networked(t *testing.T, test func(t *testing.T, d Dialect)) {
 func TestLostAnswers(t *testing.T) {
 	networked(t, func(t *testing.T, d Dialect) {
 		p := fresh(t, d).migrated(t)
-		s, ctx := p.opened(t, func(o *Options) { o.Lease = time.Minute }), t.Context()
+		s, ctx := p.opened(t, nil), t.Context()
 		watcher := p.opened(t, nil)
 		var reads atomic.Int64
 		s.wire.listen(func() bool { return reads.Add(1)%7 != 0 })
@@ -106,6 +107,10 @@ func TestNetworkDown(t *testing.T) {
 
 // TestContextEnds: a call that waits for a lock ends with its context, and so does its statement.
 func TestContextEnds(t *testing.T) {
+	waiting := map[Dialect]string{
+		PostgreSQL: "SELECT count(*) = 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1",
+		MariaDB:    "SELECT count(*) = 0 FROM information_schema.processlist WHERE info LIKE CONCAT('%FOR ', ?)",
+	}
 	networked(t, func(t *testing.T, d Dialect) {
 		p := fresh(t, d).migrated(t)
 		s := p.opened(t, nil)
@@ -119,8 +124,11 @@ func TestContextEnds(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.True(t, maybe(t, err))
 		require.Less(t, time.Since(start), resolveFor+2*time.Second)
+		require.Eventually(t, func() (none bool) {
+			require.NoError(t, s.pool.QueryRow(waiting[d], "INSERT INTO "+p.prefix+"%").Scan(&none))
+			return none
+		}, 20*time.Second, 10*time.Millisecond)
 		require.NoError(t, tx.Rollback())
-		time.Sleep(500 * time.Millisecond)
 		_, err = s.Get(t.Context(), op("op").Ref)
 		require.ErrorIs(t, err, persist.ErrNotFound, "the INSERT did not go on by itself")
 	})
@@ -134,7 +142,7 @@ func TestOthersInTheWay(t *testing.T) {
 	}
 	networked(t, func(t *testing.T, d Dialect) {
 		p := fresh(t, d).migrated(t)
-		s, ctx := p.opened(t, func(o *Options) { o.Lease = time.Minute }), t.Context()
+		s, ctx := p.opened(t, nil), t.Context()
 		e, err := s.Begin(ctx, op("op"))
 		require.NoError(t, err)
 		s.pool.SetMaxOpenConns(1)
@@ -151,11 +159,11 @@ func TestOthersInTheWay(t *testing.T) {
 	t.Run("serializable", func(t *testing.T) {
 		t.Parallel()
 		p := fresh(t, PostgreSQL).migrated(t)
-		db, err := sql.Open("pgx", sharedPostgreSQL.s.postgresDSN("postgres")+"&default_transaction_isolation=serializable")
+		db, err := sql.Open("pgx", p.where+"&default_transaction_isolation=serializable")
 		require.NoError(t, err)
 		defer db.Close()
 		o := p.options()
-		o.Lease, o.RetryFor = time.Minute, 20*time.Second
+		o.RetryFor = 20 * time.Second
 		s, err := Open(t.Context(), db, o)
 		require.NoError(t, err)
 		defer s.Close()
@@ -202,26 +210,20 @@ func hammer(t *testing.T, s *Store) {
 // TestRestart kills the server in the middle of everything. What was acknowledged is there after it, and the store goes
 // on by itself.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	for _, d := range []Dialect{PostgreSQL, MariaDB} {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
-			recipe := map[Dialect]recipe{PostgreSQL: postgreSQL, MariaDB: mariaDB}[d]
-			srv, end := recipe.serve(t)
-			defer end()
-			p := database{dialect: d, prefix: defaultPrefix}
-			if d == PostgreSQL {
-				p.open = openPostgreSQL(srv, "postgres")
-			} else {
-				p.open = openMariaDB(t, srv)
-			}
-			p = p.migrated(t)
-			s := p.opened(t, func(o *Options) { o.Lease, o.RetryFor = time.Minute, time.Second })
+			srv := servertest.New(t, kinds[d])
+			p := on(t, d, srv, defaultPrefix).migrated(t)
+			s := p.opened(t, func(o *Options) { o.RetryFor = time.Second })
 			ctx, cancel := context.WithCancel(t.Context())
 			var settled, pending, nothing sync.Map
 			var all sync.WaitGroup
 			for i := range 8 {
 				all.Go(func() {
 					for n := 0; ctx.Err() == nil; n++ {
+						time.Sleep(rand.N(4 * time.Millisecond)) // leaves the machine to others
 						rec := op(fmt.Sprint(i, "-", n))
 						e, err := s.Begin(context.Background(), rec)
 						if err != nil {
@@ -242,9 +244,9 @@ func TestRestart(t *testing.T) {
 			}
 			for range 2 {
 				time.Sleep(time.Duration(500+rand.IntN(500)) * time.Millisecond)
-				srv.kill()
+				srv.Kill()
 				time.Sleep(300 * time.Millisecond)
-				srv.run(t)
+				srv.Restarted(t)
 			}
 			time.Sleep(500 * time.Millisecond)
 			cancel()
@@ -276,7 +278,7 @@ func TestRestart(t *testing.T) {
 func TestFencing(t *testing.T) {
 	each(t, func(t *testing.T, d Dialect) {
 		p := fresh(t, d).migrated(t)
-		slow, other, ctx := p.opened(t, nil), p.opened(t, nil), t.Context()
+		slow, other, ctx := p.opened(t, func(o *Options) { o.Lease = time.Second }), p.opened(t, nil), t.Context()
 		e, err := slow.Begin(ctx, op("op"))
 		require.NoError(t, err)
 		time.Sleep(slow.Lease() + 50*time.Millisecond)

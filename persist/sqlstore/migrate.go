@@ -117,7 +117,7 @@ func step(ctx context.Context, c *sql.Conn, o Options, d *dialect, all []Migrati
 	have, err := schemaVersion(ctx, c, o)
 	switch {
 	case err != nil:
-		return false, err
+		return false, fmt.Errorf("sqlstore: the version of %s cannot be read: %w", o.table("operations"), err)
 	case have > len(all):
 		return false, &SchemaError{Table: o.table("operations"), Have: have, Want: len(all)}
 	case have == len(all):
@@ -148,10 +148,11 @@ func end(ctx context.Context, c *sql.Conn, err error) error {
 	return err
 }
 
-// schemaVersion is 0 if there is no such table.
+// schemaVersion is 0 if there is no such table, or an error.
 func schemaVersion(ctx context.Context, c *sql.Conn, o Options) (version int, err error) {
-	err = c.QueryRowContext(ctx, o.expand(dialects[o.Dialect].exists)).Scan(&version)
-	if err == nil && version > 0 {
+	var is int
+	err = c.QueryRowContext(ctx, o.expand(dialects[o.Dialect].exists)).Scan(&is)
+	if err == nil && is > 0 {
 		err = c.QueryRowContext(ctx, o.expand(`SELECT COALESCE(MAX(version), 0) FROM {schema}`)).Scan(&version)
 	}
 	return version, err

@@ -44,9 +44,10 @@ var (
 	_ persist.Leaser = (*Store)(nil)
 )
 
-// Open checks that db is the database that o says, writable, durable, and with the tables of this version, and returns
-// a store on it. The store does not close db, nor must db be closed before it. Each call needs one connection of the
-// pool at a time; db.SetMaxIdleConns should allow as many as are used at once, or each burst of calls connects anew.
+// Open checks that db is the database that o says, durable, with the tables of this version, which its user may change,
+// and returns a store on it. The store does not close db, nor must db be closed before it. Each call needs one connection
+// of the pool at a time; db.SetMaxIdleConns should allow as many as are used at once, or each burst of calls connects
+// anew.
 //
 // Errors: *ConnectError, *DialectError, *SchemaError, *ReadOnlyError, *VolatileError, or that of an invalid option.
 func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
@@ -112,8 +113,16 @@ func (s *Store) check(ctx context.Context, c *sql.Conn) error {
 		return err
 	}
 	have, err := schemaVersion(ctx, c, s.o)
-	if want := len(Migrations(s.o)); have != want {
+	switch want := len(Migrations(s.o)); {
+	case err != nil && denied(err):
+		return &ReadOnlyError{Dialect: s.o.Dialect, Err: err}
+	case err != nil && fateOf(err) != failed:
+		return &ConnectError{Dialect: s.o.Dialect, Err: err}
+	case have != want:
 		return &SchemaError{Table: s.o.table("operations"), Have: have, Want: want, Err: err}
+	}
+	if err := s.permitted(ctx, c); err != nil {
+		return err
 	}
 	if s.o.AllowVolatile {
 		return nil
@@ -131,11 +140,11 @@ func (s *Store) check(ctx context.Context, c *sql.Conn) error {
 func writable(ctx context.Context, c *sql.Conn, o Options) error {
 	d := dialects[o.Dialect]
 	if d.readOnly != "" {
-		var no int
-		if err := c.QueryRowContext(ctx, d.readOnly).Scan(&no); err != nil {
+		var is string
+		if err := c.QueryRowContext(ctx, d.readOnly).Scan(&is); err != nil {
 			return &ConnectError{Dialect: o.Dialect, Err: err}
 		}
-		if no != 0 {
+		if is != "0" && is != "OFF" {
 			return &ReadOnlyError{Dialect: o.Dialect}
 		}
 	}
@@ -149,13 +158,30 @@ func writable(ctx context.Context, c *sql.Conn, o Options) error {
 		}
 		return err
 	})
-	if err != nil && fateOf(err) == failed {
-		return &ReadOnlyError{Dialect: o.Dialect, Err: err}
+	return notWritten(o.Dialect, err)
+}
+
+// permitted finds out whether this user may change what the store changes, and changes nothing.
+func (s *Store) permitted(ctx context.Context, c *sql.Conn) error {
+	if s.d.probe != "" { // whoever may open the file for writing
+		return nil
 	}
-	if err != nil {
-		return &ConnectError{Dialect: o.Dialect, Err: err}
+	for _, query := range s.q.harmless {
+		if err := s.o.patient(ctx, func() error { return execute(ctx, c, query) }); err != nil {
+			return notWritten(s.o.Dialect, err)
+		}
 	}
 	return nil
+}
+
+func notWritten(d Dialect, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case fateOf(err) == failed:
+		return &ReadOnlyError{Dialect: d, Err: err}
+	}
+	return &ConnectError{Dialect: d, Err: err}
 }
 
 func execute(ctx context.Context, c *sql.Conn, query string) error {

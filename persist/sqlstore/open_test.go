@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,19 +12,6 @@ import (
 
 	"github.com/samekey/samekey/persist"
 )
-
-// refused opens db and wants one clear error of type T, on one line, that names the mend.
-func refused[T error](t *testing.T, db *sql.DB, o Options, mend string) T {
-	t.Helper()
-	s, err := Open(t.Context(), db, o)
-	require.Error(t, err)
-	require.True(t, s == nil)
-	var is T
-	require.ErrorAs(t, err, &is)
-	require.Contains(t, err.Error(), mend)
-	require.NotContains(t, strings.TrimSpace(err.Error()), "\n")
-	return is
-}
 
 func TestOpenRefusesOptions(t *testing.T) {
 	for _, o := range []Options{
@@ -123,79 +108,5 @@ func TestMigrateAtOnce(t *testing.T) {
 		all.Wait()
 		require.NoError(t, errors.Join(errs...))
 		p.opened(t, nil)
-	})
-}
-
-func TestOpenRefusesServer(t *testing.T) {
-	ctx := t.Context()
-	open := func(driver, dsn string) *sql.DB {
-		db, err := sql.Open(driver, dsn)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = db.Close() })
-		return db
-	}
-	t.Run("SQLite", func(t *testing.T) {
-		dir := t.TempDir()
-		path := filepath.Join(dir, "samekey.db")
-		o := Options{Dialect: SQLite}
-		refused[*ConnectError](t, open("sqlite", "file:"+filepath.Join(dir, "none", "samekey.db")), o, "check the DSN")
-		require.NoError(t, Migrate(ctx, open("sqlite", path), o))
-		refused[*ReadOnlyError](t, open("sqlite", "file:"+path+"?mode=ro"), o, "may write")
-		refused[*DialectError](t, open("sqlite", path), Options{Dialect: MariaDB}, "MariaDB")
-		memory := open("sqlite", ":memory:")
-		memory.SetMaxOpenConns(1)
-		require.NoError(t, Migrate(ctx, memory, o))
-		refused[*VolatileError](t, memory, o, "AllowVolatile")
-		o.AllowVolatile = true
-		s, err := Open(ctx, memory, o)
-		require.NoError(t, err)
-		require.NoError(t, s.Close())
-		_, err = os.Stat(path)
-		require.NoError(t, err)
-	})
-	t.Run("PostgreSQL", func(t *testing.T) {
-		p := fresh(t, PostgreSQL).migrated(t)
-		dsn, o := sharedPostgreSQL.get(t).postgresDSN("postgres"), p.options()
-		refused[*ConnectError](t, open("pgx", sharedPostgreSQL.s.postgresDSN("nowhere")), o, "check the DSN")
-		refused[*ConnectError](t, open("pgx", strings.Replace(dsn, "127.0.0.1:", "127.0.0.1:1", 1)), o, "check the DSN")
-		refused[*ReadOnlyError](t, open("pgx", dsn+"&default_transaction_read_only=on"), o, "primary")
-		refused[*VolatileError](t, open("pgx", dsn+"&synchronous_commit=off"), o, "synchronous_commit")
-		refused[*DialectError](t, open("pgx", dsn), Options{Dialect: SQLite}, "SQLite")
-		o.Schema = "elsewhere"
-		refused[*SchemaError](t, open("pgx", dsn), o, "Options.Schema")
-		_, err := open("pgx", dsn).Exec("CREATE SCHEMA IF NOT EXISTS elsewhere")
-		require.NoError(t, err)
-		require.NoError(t, Migrate(ctx, open("pgx", dsn), o))
-		s, err := Open(ctx, open("pgx", dsn), o)
-		require.NoError(t, err)
-		_, err = s.Begin(ctx, op("a"))
-		require.NoError(t, err)
-		require.NoError(t, s.Close())
-	})
-	t.Run("MariaDB", func(t *testing.T) {
-		s, end := mariaDB.serve(t) // its settings are global
-		defer end()
-		db, o := open("mysql", s.mariaDSN("")), Options{Dialect: MariaDB, Schema: "samekey"}
-		exec := func(query string) {
-			t.Helper()
-			_, err := db.Exec(query)
-			require.NoError(t, err)
-		}
-		exec("CREATE DATABASE samekey")
-		refused[*SchemaError](t, db, o, "Options.Schema")
-		require.NoError(t, Migrate(ctx, db, o))
-		refused[*ConnectError](t, open("mysql", s.mariaDSN("nowhere")), o, "check the DSN")
-		refused[*DialectError](t, db, Options{Dialect: PostgreSQL}, "PostgreSQL")
-		exec("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
-		refused[*VolatileError](t, db, o, "innodb_flush_log_at_trx_commit")
-		exec("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
-		exec("SET GLOBAL read_only = 1")
-		refused[*ReadOnlyError](t, db, o, "primary")
-		exec("SET GLOBAL read_only = 0")
-		st, err := Open(ctx, db, o)
-		require.NoError(t, err)
-		_, err = st.Begin(ctx, op("a"))
-		require.NoError(t, err)
-		require.NoError(t, st.Close())
 	})
 }

@@ -21,6 +21,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/samekey/samekey/persist"
+	"github.com/samekey/samekey/persist/persisttest/servertest"
 )
 
 func TestMain(m *testing.M) {
@@ -31,29 +32,23 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	_ = flag.Set("test.parallel", "16") // most of the time they wait for leases
-	code := m.Run()
-	for _, h := range []*sharedServer{sharedPostgreSQL, sharedMariaDB} {
-		if h.end != nil {
-			h.end()
+	// Servers and files are in memory if there is such a place: no test takes the power away, and a busy disk would upset
+	// the rules about time. Benchmarks want a disk, and whoever sets TMPDIR has said where.
+	if os.Getenv("TMPDIR") == "" {
+		dir := "/dev/shm"
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() || flag.Lookup("test.bench").Value.String() != "" {
+			dir = os.TempDir()
 		}
+		_ = os.Setenv("TMPDIR", dir)
 	}
+	code := m.Run()
+	servertest.EndShared()
 	os.Exit(code)
 }
 
 type silent struct{}
 
 func (silent) Print(...any) {}
-
-func ping(ctx context.Context, driver, dsn string) error {
-	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	return db.PingContext(ctx)
-}
 
 // wire is the connections of one pool, which can be cut, and forbidden.
 type wire struct {
@@ -125,51 +120,50 @@ func (w *wire) listen(answer func() bool) {
 // database is one that tests of all dialects can open.
 type database struct {
 	dialect Dialect
-	open    func(w *wire) (*sql.DB, error)
+	where   string // a URL, or SQLite's file
 	prefix  string
 }
 
-var prefixes atomic.Int64
+var (
+	prefixes atomic.Int64
+	kinds    = map[Dialect]*servertest.Kind{PostgreSQL: servertest.PostgreSQL, MariaDB: servertest.MariaDB}
+)
 
 // fresh returns where there are no tables yet.
 func fresh(t testing.TB, d Dialect) database {
 	t.Helper()
-	p := database{dialect: d, prefix: fmt.Sprintf("t%d_", prefixes.Add(1))}
-	switch d {
-	case PostgreSQL:
-		p.open = openPostgreSQL(sharedPostgreSQL.get(t), "postgres")
-	case MariaDB:
-		p.open = openMariaDB(t, sharedMariaDB.get(t))
-	case SQLite:
-		dir, err := os.MkdirTemp(scratch(), "samekey-sqlite-")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		p.open = openSQLite(filepath.Join(dir, "samekey.db"))
+	prefix := fmt.Sprintf("t%d_", prefixes.Add(1))
+	if d == SQLite {
+		return database{d, filepath.Join(t.TempDir(), "samekey.db"), prefix}
 	}
-	return p
+	return on(t, d, servertest.Shared(t, kinds[d]), prefix)
 }
 
-func openPostgreSQL(s *server, name string) func(w *wire) (*sql.DB, error) {
-	return func(w *wire) (*sql.DB, error) {
-		cfg, err := pgx.ParseConfig(s.postgresDSN(name))
+// on returns a database of a server.
+func on(t testing.TB, d Dialect, s *servertest.Server, prefix string) database {
+	t.Helper()
+	if d == PostgreSQL {
+		return database{d, s.URL(""), prefix}
+	}
+	db, err := sql.Open("mysql", s.URL(""))
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec("CREATE DATABASE IF NOT EXISTS samekey")
+	require.NoError(t, err)
+	return database{d, s.URL("samekey"), prefix}
+}
+
+func (p database) open(w *wire) (*sql.DB, error) {
+	switch p.dialect {
+	case PostgreSQL:
+		cfg, err := pgx.ParseConfig(p.where)
 		if err != nil {
 			return nil, err
 		}
 		cfg.DialFunc = w.dial
 		return stdlib.OpenDB(*cfg), nil
-	}
-}
-
-func openMariaDB(t testing.TB, s *server) func(w *wire) (*sql.DB, error) {
-	if t != nil {
-		db, err := sql.Open("mysql", s.mariaDSN(""))
-		require.NoError(t, err)
-		_, err = db.Exec("CREATE DATABASE IF NOT EXISTS samekey")
-		require.NoError(t, err)
-		require.NoError(t, db.Close())
-	}
-	return func(w *wire) (*sql.DB, error) {
-		cfg, err := mysql.ParseDSN(s.mariaDSN("samekey"))
+	case MariaDB:
+		cfg, err := mysql.ParseDSN(p.where)
 		if err != nil {
 			return nil, err
 		}
@@ -181,14 +175,11 @@ func openMariaDB(t testing.TB, s *server) func(w *wire) (*sql.DB, error) {
 		}
 		return sql.OpenDB(c), nil
 	}
-}
-
-func openSQLite(path string) func(w *wire) (*sql.DB, error) {
-	return func(*wire) (*sql.DB, error) { return sql.Open("sqlite", "file:"+path) }
+	return sql.Open("sqlite", "file:"+p.where)
 }
 
 func (p database) options() Options {
-	return Options{Dialect: p.dialect, Prefix: p.prefix, Lease: time.Second, SweepEvery: time.Second}
+	return Options{Dialect: p.dialect, Prefix: p.prefix, Lease: time.Minute, SweepEvery: time.Second}
 }
 
 func (p database) db(t testing.TB) *sql.DB {
@@ -253,6 +244,7 @@ func crash(s *own) {
 }
 
 func each(t *testing.T, test func(t *testing.T, d Dialect)) {
+	t.Parallel()
 	for _, d := range []Dialect{PostgreSQL, MariaDB, SQLite} {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()

@@ -1,10 +1,12 @@
 package sqlstore
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 func TestSweep(t *testing.T) {
 	each(t, func(t *testing.T, d Dialect) {
 		p := fresh(t, d).migrated(t)
-		s, ctx := p.opened(t, func(o *Options) { o.SweepEvery, o.Lease = -1, time.Minute }), t.Context()
+		s, ctx := p.opened(t, func(o *Options) { o.SweepEvery = -1 }), t.Context()
 		soon, later := time.Now().Add(time.Millisecond), time.Now().Add(time.Hour)
 		settle := func(id string, a persist.Answer) persist.Claim {
 			e, err := s.Begin(ctx, op(id))
@@ -28,16 +30,55 @@ func TestSweep(t *testing.T) {
 		}
 		settle("whole", persist.Answer{KeepBody: later, KeepName: later})
 		settle("owed", persist.Answer{Owed: true})
-		settle("name", persist.Answer{KeepBody: time.Now().Add(200 * time.Millisecond), KeepName: later})
-		settle("held", persist.Answer{KeepBody: time.Now().Add(200 * time.Millisecond), KeepName: soon})
+		settle("name", persist.Answer{KeepBody: time.Now().Add(time.Second), KeepName: later})
+		settle("held", persist.Answer{KeepBody: time.Now().Add(time.Second), KeepName: soon})
 		_, err := s.Claim(ctx, op("held").Ref)
 		require.NoError(t, err)
 		fill(t, s.Store, 3*sweepStep, soon)
-		time.Sleep(250 * time.Millisecond)
+		time.Sleep(1100 * time.Millisecond)
 		require.NoError(t, s.sweep(ctx))
 		require.Equal(t, 4, p.count(t, s.pool, "1 = 1"))
 		require.Equal(t, 1, p.count(t, s.pool, "body IS NULL"))
 		require.Equal(t, 1, p.count(t, s.pool, "body IS NULL AND sweep_at = keep_name"))
+	})
+}
+
+// TestSweepBesideTransactions: a sweep waits for no transaction of the caller's, nor holds one up.
+func TestSweepBesideTransactions(t *testing.T) {
+	networked(t, func(t *testing.T, d Dialect) {
+		p := fresh(t, d).migrated(t)
+		s := p.opened(t, func(o *Options) { o.SweepEvery, o.RetryFor = -1, -1 })
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		fill(t, s.Store, 3*sweepStep, time.Now())
+		before, err := s.pool.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		require.NoError(t, s.Enqueue(ctx, before, queued("before")))
+		require.NoError(t, s.sweep(ctx))
+		require.Equal(t, 0, p.count(t, s.pool, "state = 1"))
+		require.NoError(t, before.Commit())
+
+		fill(t, s.Store, sweepStep, time.Now())
+		var sweeping sync.WaitGroup
+		stop, ended := context.WithCancel(ctx)
+		sweeping.Go(func() {
+			for stop.Err() == nil {
+				if err := s.sweep(stop); err != nil && stop.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+		for i := range 200 {
+			tx, err := s.pool.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			for j := range 2 {
+				require.NoError(t, s.Enqueue(ctx, tx, queued(fmt.Sprint(i, "-", j))))
+			}
+			require.NoError(t, tx.Commit())
+		}
+		ended()
+		sweeping.Wait()
+		require.Equal(t, 401, p.count(t, s.pool, "state = 0"))
 	})
 }
 

@@ -17,6 +17,7 @@ const (
 	isDue  = `due_order IS NOT NULL AND ` + isFree + ` AND (state <> 0 OR not_before <= {now})`
 	// A settled operation past both times is not there, one past the first is a name.
 	isGone  = `state <> 0 AND owed = 0 AND ` + isFree + ` AND keep_body <= {now} AND keep_name <= {now}`
+	isBare  = `state <> 0 AND owed = 0 AND ` + isFree + ` AND keep_body <= {now} AND keep_name > {now}`
 	isWhole = `(state = 0 OR owed = 1 OR keep_body > {now})`
 	// A name has no request; what is left of the answer is state and reason.
 	bare = `op_key = {none}, method = {none}, target = {none}, header = NULL, omitted = NULL, body = NULL, ` +
@@ -42,6 +43,7 @@ type statements struct {
 	forget, get, owned, ended               string
 	sweepGone, sweepBare                    string
 	notify                                  string
+	harmless                                []string // what the store does to its tables, done to no row
 }
 
 func (o Options) statements() statements {
@@ -50,8 +52,21 @@ func (o Options) statements() statements {
 	if !d.returning {
 		returning = ``
 	}
-	limited := func(where, order string) string { // a derived table, since MariaDB knows no LIMIT below IN
-		return `ref_hash IN (SELECT h FROM (SELECT ref_hash AS h FROM {operations} WHERE ` + where + ` ORDER BY ` + order + ` LIMIT ?) d)`
+	// sweep changes at most so many rows of those whose time has come. MariaDB would lock the whole table for an IN.
+	sweep := func(del, set, which string) string {
+		chosen := `(SELECT ref_hash AS h FROM {operations} WHERE sweep_at <= {now} AND ` + which + ` ORDER BY sweep_at LIMIT ?`
+		if d.gaps {
+			chosen += ` FOR UPDATE SKIP LOCKED`
+		}
+		chosen += `)`
+		switch each := chosen + ` v STRAIGHT_JOIN {operations} o FORCE INDEX ({prefix}idx_ref) ON ref_hash = h`; {
+		case !d.gaps:
+			return del + ` {operations} ` + set + ` WHERE ref_hash IN ` + chosen + ` AND ` + which
+		case set == ``:
+			return `DELETE o FROM ` + each + ` WHERE ` + which
+		default:
+			return `UPDATE ` + each + ` ` + set + ` WHERE ` + which
+		}
 	}
 	const clearAnswer = `state = 0, status = 0, answer_header = NULL, answer_body = NULL, truncated = 0, reason = {none}, ` +
 		`keep_body = {never}, keep_name = {never}, owed = 0, sweep_at = NULL`
@@ -89,11 +104,14 @@ func (o Options) statements() statements {
 		owned: `SELECT ` + columns + ` FROM {operations} WHERE ref_hash = ? AND owner = ?`,
 		ended: `SELECT token, held_until FROM {operations} WHERE ref_hash = ?`,
 
-		sweepGone: `DELETE FROM {operations} WHERE ` + limited(`sweep_at <= {now} AND `+isGone, `sweep_at`) + ` AND ` + isGone,
-		sweepBare: `UPDATE {operations} SET sweep_at = keep_name, ` + bare + ` WHERE ` +
-			limited(`sweep_at <= {now} AND keep_name > {now} AND `+isFree, `sweep_at`) +
-			` AND state <> 0 AND owed = 0 AND keep_body <= {now} AND ` + isFree,
-		notify: d.notify,
+		sweepGone: sweep(`DELETE FROM`, ``, isGone),
+		sweepBare: sweep(`UPDATE`, `SET sweep_at = keep_name, `+bare, isBare),
+		notify:    d.notify,
+		harmless: []string{
+			o.expand(`INSERT INTO {operations} ` + d.allColumns + ` SELECT * FROM {operations} WHERE 1 = 0`),
+			o.expand(`UPDATE {operations} SET owed = owed WHERE 1 = 0`), o.expand(`DELETE FROM {operations} WHERE 1 = 0`),
+			o.expand(`SELECT {next}`),
+		},
 	}
 	choose := `SELECT ref_hash AS h FROM {operations} WHERE ` + isDue + ` ORDER BY due_order, seq LIMIT ?`
 	if d.skip {

@@ -25,7 +25,7 @@ func (s *Store) sweep(ctx context.Context) error {
 	for _, query := range []string{s.q.sweepGone, s.q.sweepBare} {
 		for n := int64(sweepStep); n == sweepStep; {
 			_, err := s.do(ctx, true, func(c *sql.Conn, _ bool) (err error) {
-				n, err = s.exec(ctx, c, query, sweepStep)
+				n, err = s.sweepSome(ctx, c, query)
 				return err
 			})
 			if err != nil {
@@ -39,6 +39,18 @@ func (s *Store) sweep(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (s *Store) sweepSome(ctx context.Context, c *sql.Conn, query string) (int64, error) {
+	if !s.d.gaps {
+		return s.exec(ctx, c, query, sweepStep)
+	}
+	var n int64
+	err := readCommitted(ctx, c, func(tx *sql.Tx) (err error) {
+		n, err = s.exec(ctx, tx, query, sweepStep)
+		return err
+	})
+	return n, err
 }
 
 // Wake returns a channel that gets a value when operations may be due: on PostgreSQL with Options.Listen at once after

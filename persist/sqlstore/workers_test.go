@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/samekey/samekey/persist"
+	"github.com/samekey/samekey/persist/persisttest/servertest"
 )
 
 const workerLease = 1500 * time.Millisecond
@@ -23,19 +25,12 @@ const workerLease = 1500 * time.Millisecond
 // work is the life of one worker process: it takes what is due, and says on its output what it has settled. It never
 // ends by itself.
 func work() {
-	p := database{prefix: os.Args[4]}
+	go func() { // the test holds the other end for as long as it lives
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	p := database{where: os.Args[3], prefix: os.Args[4]}
 	_, _ = fmt.Sscan(os.Args[2], &p.dialect)
-	srv := &server{}
-	switch p.dialect {
-	case PostgreSQL:
-		_, _ = fmt.Sscan(os.Args[3], &srv.port)
-		p.open = openPostgreSQL(srv, "postgres")
-	case MariaDB:
-		_, _ = fmt.Sscan(os.Args[3], &srv.port)
-		p.open = openMariaDB(nil, srv)
-	case SQLite:
-		p.open = openSQLite(os.Args[3])
-	}
 	ctx := context.Background()
 	var s *own
 	for s == nil { // the server may be down
@@ -47,7 +42,7 @@ func work() {
 	for {
 		es, err := s.ClaimDue(ctx, 4)
 		if err != nil || len(es) == 0 {
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
 		}
 		for _, e := range es {
 			pr := e.Progress
@@ -73,28 +68,15 @@ func TestProcesses(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no signals")
 	}
+	t.Parallel()
 	for _, d := range []Dialect{PostgreSQL, MariaDB, SQLite} {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
-			p := database{dialect: d, prefix: "w_"}
-			var srv *server
-			where := filepath.Join(t.TempDir(), "samekey.db")
-			switch d {
-			case PostgreSQL:
-				var end func()
-				srv, end = postgreSQL.serve(t)
-				defer end()
-				p.open = openPostgreSQL(srv, "postgres")
-			case MariaDB:
-				var end func()
-				srv, end = mariaDB.serve(t)
-				defer end()
-				p.open = openMariaDB(t, srv)
-			case SQLite:
-				p.open = openSQLite(where)
-			}
-			if srv != nil {
-				where = fmt.Sprint(srv.port)
+			p := database{d, filepath.Join(t.TempDir(), "samekey.db"), "w_"}
+			var srv *servertest.Server
+			if d != SQLite {
+				srv = servertest.New(t, kinds[d])
+				p = on(t, d, srv, p.prefix)
 			}
 			s := p.migrated(t).opened(t, nil)
 			const ops = 300
@@ -107,7 +89,7 @@ func TestProcesses(t *testing.T) {
 			told := &told{by: map[string]string{}}
 			workers := make([]*exec.Cmd, 3)
 			for i := range workers {
-				workers[i] = told.worker(t, d, where, p.prefix)
+				workers[i] = told.worker(t, p)
 			}
 			defer func() {
 				for _, w := range workers {
@@ -122,15 +104,15 @@ func TestProcesses(t *testing.T) {
 				i := rand.IntN(len(workers))
 				switch {
 				case round == 2 && srv != nil:
-					srv.kill()
-					srv.run(t)
+					srv.Kill()
+					srv.Restarted(t)
 				case round < 8 && round%2 == 0:
 					_ = workers[i].Process.Kill()
-					workers[i] = told.worker(t, d, where, p.prefix)
+					workers[i] = told.worker(t, p)
 				case round < 8:
-					paused := workers[i].Process
-					pause(paused)
-					time.AfterFunc(workerLease+200*time.Millisecond, func() { resume(paused) })
+					paused := workers[i].Process.Pid
+					send("STOP", paused)
+					time.AfterFunc(workerLease+200*time.Millisecond, func() { send("CONT", paused) })
 				}
 				var n int
 				err := s.pool.QueryRow(s.o.expand("SELECT count(*) FROM {operations} WHERE state = 0")).Scan(&n)
@@ -152,6 +134,9 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// send sends a signal that package syscall does not know on every system; its receiver may have been killed meanwhile.
+func send(signal string, pid int) { _ = exec.Command("kill", "-"+signal, fmt.Sprint(pid)).Run() }
+
 // told is what workers have said.
 type told struct {
 	mu    sync.Mutex
@@ -166,12 +151,13 @@ func (l *told) of(id string) string {
 	return l.by[id]
 }
 
-func (l *told) worker(t *testing.T, d Dialect, where, prefix string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], "worker", fmt.Sprint(uint8(d)), where, prefix)
+func (l *told) worker(t *testing.T, p database) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "worker", fmt.Sprint(uint8(p.dialect)), p.where, p.prefix)
+	_, err := cmd.StdinPipe() // open for as long as this process lives
+	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	watch(cmd.Process.Pid)
 	l.all.Go(func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var id, by string

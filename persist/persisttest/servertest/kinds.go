@@ -18,6 +18,11 @@ var PostgreSQL = &Kind{
 	init: func(s *Server, bin map[string]string) *exec.Cmd {
 		return exec.Command(bin["initdb"], "-D", s.data(), "-A", "trust", "-U", "samekey", "-E", "UTF8", "--locale=C", "--no-sync")
 	},
+	followBy: "pg_basebackup",
+	follow: func(s, primary *Server, bin map[string]string) *exec.Cmd {
+		return exec.Command(bin["pg_basebackup"], "-h", "127.0.0.1", "-p", fmt.Sprint(primary.port), "-U", "samekey", "-D", s.data(),
+			"--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")
+	},
 	start: func(s *Server, bin map[string]string) *exec.Cmd {
 		return exec.Command(bin["postgres"], "-D", s.data(), "-p", fmt.Sprint(s.port),
 			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=400",

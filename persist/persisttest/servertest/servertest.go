@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -24,6 +25,8 @@ type Kind struct {
 	beside   bool     // looks for its own files beside the binary, wherever a link to it is
 	unrooted bool     // refuses to run as root
 	init     func(s *Server, bin map[string]string) *exec.Cmd
+	follow   func(s, primary *Server, bin map[string]string) *exec.Cmd // in place of init, for a replica; with followBy
+	followBy string                                                    // the binary, beside the server's
 	start    func(s *Server, bin map[string]string) *exec.Cmd
 	ready    func(c net.Conn) error
 	url      func(s *Server, database string) string
@@ -63,12 +66,30 @@ func Start(ctx context.Context, k *Kind, args ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(scratch(), "samekey-"+k.Name+"-")
-	if err != nil {
+	return start(ctx, &Server{kind: k, bin: bin, args: args}, k.init)
+}
+
+// Replica starts a hot standby of a PostgreSQL server, from a base backup: it follows s, which has to run, and takes no
+// writes. It has s's further arguments, and a life of its own.
+func (s *Server) Replica(ctx context.Context) (*Server, error) {
+	if s.kind.follow == nil {
+		return nil, fmt.Errorf("servertest: no replicas of %s", s.kind.Name)
+	}
+	bin := maps.Clone(s.bin)
+	bin[s.kind.followBy] = filepath.Join(filepath.Dir(s.bin[s.kind.need[0]]), s.kind.followBy)
+	if _, err := os.Stat(bin[s.kind.followBy]); err != nil {
+		return nil, &NotInstalledError{Kind: s.kind, Binary: s.kind.followBy}
+	}
+	return start(ctx, &Server{kind: s.kind, bin: bin, args: s.args}, func(r *Server, bin map[string]string) *exec.Cmd {
+		return s.kind.follow(r, s, bin)
+	})
+}
+
+func start(ctx context.Context, s *Server, init func(*Server, map[string]string) *exec.Cmd) (_ *Server, err error) {
+	if s.dir, err = os.MkdirTemp(scratch(), "samekey-"+s.kind.Name+"-"); err != nil {
 		return nil, err
 	}
-	s := &Server{kind: k, bin: bin, args: args, dir: dir}
-	if err = s.fill(ctx); err == nil {
+	if err = s.fill(ctx, init); err == nil {
 		err = s.Restart(ctx)
 	}
 	if err != nil {
@@ -110,28 +131,35 @@ func scratch() string {
 	return "/dev/shm"
 }
 
-func (s *Server) fill(ctx context.Context) error {
+func (s *Server) fill(ctx context.Context, init func(*Server, map[string]string) *exec.Cmd) error {
 	if s.kind.unrooted {
 		if err := giveAway(s.dir); err != nil {
 			return err
 		}
 	}
 	var err error
-	if s.port, err = freePort(); err != nil || s.kind.init == nil {
+	if s.port, err = freePort(); err != nil || init == nil {
 		return err
 	}
-	return s.do(ctx, s.kind.init(s, s.bin))
+	return s.do(ctx, init(s, s.bin))
 }
 
 // do runs a program in the server's place.
 func (s *Server) do(ctx context.Context, cmd *exec.Cmd) error {
 	stop := context.AfterFunc(ctx, func() { killAll(cmd.Process) })
 	defer stop()
-	asServer(cmd, s.dir, s.kind.unrooted)
+	s.own(cmd)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 	}
 	return ctx.Err()
+}
+
+// own makes cmd the server's: where it works and whom it runs as. Its temporary files are there too, since a MariaDB that
+// starts removes those that it takes for its own leavings, which may be another's.
+func (s *Server) own(cmd *exec.Cmd) {
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.dir)
+	asServer(cmd, s.dir, s.kind.unrooted)
 }
 
 // freePort returns one that was free a moment ago; a restart keeps it.
@@ -147,7 +175,7 @@ func freePort() (int, error) {
 func (s *Server) Restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err := errors.New("it ends at once")
+	var err error
 	for n := 0; ctx.Err() == nil && n < launches; n++ {
 		if err := s.launch(); err != nil {
 			return err
@@ -155,6 +183,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		for running := true; running && ctx.Err() == nil; {
 			select {
 			case <-s.done: // what the last life left is not gone yet
+				err = errors.New("it ends at once")
 				time.Sleep(100 * time.Millisecond)
 				running = false
 			case <-time.After(20 * time.Millisecond):
@@ -173,7 +202,7 @@ func (s *Server) Restart(ctx context.Context) error {
 func (s *Server) launch() error {
 	cmd := s.kind.start(s, s.bin)
 	cmd.Args = append(cmd.Args, s.args...)
-	asServer(cmd, s.dir, s.kind.unrooted)
+	s.own(cmd)
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -47,3 +47,20 @@ func TestDoesNotStart(t *testing.T) {
 	require.ErrorContains(t, err, "redis does not start: it ends at once")
 	require.ErrorContains(t, err, "no-such-setting")
 }
+
+// TestReplica: a hot standby answers on an address of its own, and outlives its primary.
+func TestReplica(t *testing.T) {
+	t.Parallel()
+	primary := New(t, PostgreSQL)
+	replica := primary.Replicated(t)
+	require.NotEqual(t, primary.Addr(), replica.Addr())
+	require.FileExists(t, filepath.Join(replica.data(), "standby.signal"))
+	primary.Kill()
+	require.Error(t, primary.ask(t.Context()))
+	require.NoError(t, replica.ask(t.Context()))
+	replica.Kill()
+	replica.Restarted(t)
+
+	_, err := (&Server{kind: Redis}).Replica(t.Context())
+	require.EqualError(t, err, "servertest: no replicas of redis")
+}

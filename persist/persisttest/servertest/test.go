@@ -58,6 +58,15 @@ func EndShared() {
 	}
 }
 
+// Replicated is Replica for t, which ends it.
+func (s *Server) Replicated(t testing.TB) *Server {
+	t.Helper()
+	r, err := s.Replica(t.Context())
+	need(t, err)
+	t.Cleanup(r.End)
+	return r
+}
+
 // Restarted is Restart for a test.
 func (s *Server) Restarted(t testing.TB) {
 	t.Helper()
