@@ -1,6 +1,6 @@
 // Package yaml reads policy files in YAML, with the names, the checks and the errors of [samekey.LoadPolicies]:
 //
-//	# yaml-language-server: $schema=https://raw.githubusercontent.com/samekey/samekey/main/cmd/samekey/policy.schema.json
+//	# yaml-language-server: $schema=https://raw.githubusercontent.com/samekey/samekey/main/cmd/samekey/tool/policy.schema.json
 //	Default:
 //	  AttemptTimeout: 5s
 //	Endpoints:

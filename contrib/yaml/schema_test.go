@@ -14,7 +14,7 @@ import (
 
 func published(t *testing.T) func(doc []byte) error {
 	t.Helper()
-	src, err := os.Open("../../cmd/samekey/policy.schema.json")
+	src, err := os.Open("../../cmd/samekey/tool/policy.schema.json")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, src.Close()) }()
 	doc, err := jsonschema.UnmarshalJSON(src)

@@ -19,7 +19,7 @@ import (
 )
 
 // ID is the schema's own address.
-const ID = "https://raw.githubusercontent.com/samekey/samekey/main/cmd/samekey/policy.schema.json"
+const ID = "https://raw.githubusercontent.com/samekey/samekey/main/cmd/samekey/tool/policy.schema.json"
 
 // Generate returns the schema. The descriptions in it are the comments of the fields, from the package's source in dir.
 func Generate(dir string) ([]byte, error) {

@@ -1,0 +1,249 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/samekey/samekey/persist"
+)
+
+// storeVar names a store in the environment, for an argument that is "-".
+const storeVar = "SAMEKEY_STORE"
+
+// place is what a STORE argument names: a journal's directory, or a URL.
+type place struct {
+	dir  string
+	kind *Kind
+	url  string
+}
+
+var schemes = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:`) // not the letter of a drive
+
+// place finds out what arg names.
+func (t *tool) place(arg string) (place, error) {
+	if arg == "-" {
+		v, _ := t.env(storeVar)
+		if v == "" {
+			return place{}, bad("- is the store that the environment names in %s, which is not set", storeVar)
+		}
+		arg = v
+	}
+	scheme := strings.TrimSuffix(schemes.FindString(arg), ":")
+	if scheme == "" {
+		return place{dir: arg}, nil
+	}
+	if k := t.kind(scheme); k != nil {
+		return place{kind: k, url: strings.ToLower(scheme) + arg[len(scheme):]}, nil
+	}
+	if !strings.Contains(arg, "://") && !slices.Contains(elsewhere, strings.ToLower(scheme)) || isDir(arg) {
+		return place{dir: arg}, nil
+	}
+	if len(t.Stores) == 0 {
+		return place{}, bad("%s knows journal directories only, and this is a URL of %s:; %s", t.Name, scheme, getShared)
+	}
+	return place{}, bad("no store has URLs of the scheme %q: %s knows journal directories, and %s", scheme, t.Name, strings.Join(t.schemes(), ", "))
+}
+
+// elsewhere are the schemes of samekey-shared.
+var elsewhere = []string{"postgres", "postgresql", "mysql", "mariadb", "sqlite", "redis", "rediss"}
+
+const getShared = "samekey-shared is this tool for shared stores too (PostgreSQL, MariaDB, SQLite, Redis): " +
+	"in a checkout of https://github.com/samekey/samekey, go install ./cmd/samekey-shared"
+
+func isDir(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.IsDir()
+}
+
+func (t *tool) kind(scheme string) *Kind {
+	for i := range t.Stores {
+		if slices.Contains(t.Stores[i].Schemes, strings.ToLower(scheme)) {
+			return &t.Stores[i]
+		}
+	}
+	return nil
+}
+
+func (t *tool) schemes() (all []string) {
+	for _, k := range t.Stores {
+		for _, s := range k.Schemes {
+			all = append(all, s+":")
+		}
+	}
+	return all
+}
+
+// source is what reading commands read: a journal as it was when it was looked at, or an open store.
+type source interface {
+	Get(ctx context.Context, ref persist.Ref) (persist.Record, error)
+	List(ctx context.Context, f persist.Filter) iter.Seq2[persist.Record, error]
+	Close() error
+}
+
+// looked is a place that is open for reading.
+type looked struct {
+	source
+	name    string
+	damaged bool // what is not found in it may have been there
+	code    int  // of an error that ends a List
+}
+
+// look opens what arg names for reading, beside living owners. What is damaged is said on stderr.
+func (t *tool) look(ctx context.Context, arg string) (*looked, error) {
+	p, err := t.place(arg)
+	if err != nil {
+		return nil, err
+	}
+	if p.kind == nil {
+		v, err := t.lookJournal(p.dir)
+		if err != nil {
+			return nil, err
+		}
+		return &looked{v, absolute(p.dir), len(v.Report().Damage) > 0, exitNo}, nil
+	}
+	o, err := t.openStore(ctx, p, Want{Use: Reading})
+	if err != nil {
+		return nil, err
+	}
+	return &looked{source: o.Store, name: o.Name, code: exitUsage}, nil
+}
+
+// failed is an error that ended a List.
+func (l *looked) failed(err error) error { return &exit{l.code, err} }
+
+// open opens what arg names for changes. A journal is refused while another process has it. Claims hold for lease.
+func (t *tool) open(ctx context.Context, arg string, lease time.Duration) (persist.Store, error) {
+	p, err := t.place(arg)
+	if err != nil {
+		return nil, err
+	}
+	if p.kind == nil {
+		return t.openJournal(ctx, p.dir)
+	}
+	o, err := t.openStore(ctx, p, Want{Use: Changing, Lease: lease})
+	if err != nil {
+		return nil, err
+	}
+	if o.Caveat != "" {
+		t.warn("%s may lose what is changed now: %s", o.Name, o.Caveat)
+	}
+	return o.Store, nil
+}
+
+func (t *tool) openStore(ctx context.Context, p place, w Want) (Opened, error) {
+	o, err := p.kind.Open(ctx, p.url, w)
+	if err != nil {
+		return o, &exit{exitUsage, err}
+	}
+	if o.Name == "" {
+		o.Name = "the store"
+	}
+	o.Name = t.masked(o.Name)
+	return o, nil
+}
+
+// with opens what arg names and finds the operation.
+func (t *tool) with(ctx context.Context, arg string, lease time.Duration, ref persist.Ref, f func(persist.Store, *persist.Record) error) (err error) {
+	s, err := t.open(ctx, arg, lease)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := s.Close(); err == nil && cerr != nil {
+			err = bad("%w", cerr)
+		}
+	}()
+	r, err := s.Get(ctx, ref)
+	switch {
+	case errors.Is(err, persist.ErrNotFound):
+		return notFound(ctx, ref, s)
+	case err != nil:
+		return bad("%w", err)
+	}
+	return f(s, &r)
+}
+
+// hintFor bounds the search for what may be meant, in a store that may be large.
+const hintFor = 2 * time.Second
+
+// notFound says that there is no such operation, and which one may be meant.
+func notFound(ctx context.Context, ref persist.Ref, s interface {
+	List(ctx context.Context, f persist.Filter) iter.Seq2[persist.Record, error]
+}) error {
+	where := ""
+	if ref.Scope != "" {
+		where = fmt.Sprintf(" in scope %q", ref.Scope)
+	}
+	ctx, cancel := context.WithTimeout(ctx, hintFor)
+	defer cancel()
+	for r, err := range s.List(ctx, persist.Filter{}) {
+		switch {
+		case err != nil:
+		case r.ID == ref.ID && r.Scope == "":
+			return no("no operation %q%s, but there is one without a scope", ref.ID, where)
+		case r.ID == ref.ID:
+			return no("no operation %q%s, but there is one with -scope %q", ref.ID, where, r.Scope)
+		case r.Key == ref.ID:
+			return no("no operation %q%s, but that is the key of %q%s", short(ref.ID), where, r.ID, scopeFlag(r.Scope))
+		}
+	}
+	return no("no operation %q%s", ref.ID, where)
+}
+
+func scopeFlag(scope string) string {
+	if scope == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (-scope %q)", scope)
+}
+
+// unchanged is a store that claims, and forgets, one operation only as it was when it was looked at: on a shared store
+// others may have sent it meanwhile. It does not tell of leases, which matter to who sends.
+type unchanged struct {
+	persist.Store
+	seen *persist.Record
+}
+
+func (u unchanged) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, error) {
+	e, err := u.Store.Claim(ctx, ref)
+	if err == nil && changed(u.seen, &e.Record) {
+		return persist.Entry{}, errors.Join(errChanged(ref), u.Release(context.WithoutCancel(ctx), e.Claim))
+	}
+	return e, err
+}
+
+func (u unchanged) Forget(ctx context.Context, ref persist.Ref) error {
+	e, err := u.Claim(ctx, ref)
+	switch {
+	case errors.Is(err, persist.ErrNotFound): // or only the name is there, which nobody sends
+		return u.Store.Forget(ctx, ref)
+	case err != nil:
+		return err
+	}
+	err = u.Settle(ctx, e.Claim, persist.Answer{State: persist.Abandoned}) // nothing of which is kept
+	if err != nil {
+		err = errors.Join(err, u.Release(context.WithoutCancel(ctx), e.Claim))
+	}
+	return err
+}
+
+func changed(seen, now *persist.Record) bool {
+	return now.Key != seen.Key || now.State() != seen.State() || now.Progress.Attempts != seen.Progress.Attempts
+}
+
+func errChanged(ref persist.Ref) error {
+	return no("%s has changed meanwhile, nothing was done", name(ref))
+}
+
+// held says that another process has the operation.
+func held(ref persist.Ref) error {
+	return &exit{exitInUse, fmt.Errorf("%s is held by another process, and nothing was done: it is being sent, or its owner has died "+
+		"and the claim ends by itself when the lease is over that the owner took (30s by default); try again then", name(ref))}
+}
