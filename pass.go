@@ -22,8 +22,10 @@ type pass struct {
 	slots   chan struct{} // one for each that is claimed: those under way, and twice as many that wait for their turn
 	turns   turns
 	running sync.WaitGroup
+	idle    chan struct{} // nothing ran any more
 
 	mu     sync.Mutex
+	active int // of running
 	report Report
 	tried  map[Ref]bool // what may come due again
 	held   []persist.Claim
@@ -42,6 +44,37 @@ func (p *pass) due(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// attend waits for what runs. One that takes its time keeps nothing from what is new meanwhile.
+func (p *pass) attend(ctx context.Context, wake <-chan struct{}) error {
+	for wake != nil && p.runs(0) > 0 {
+		select {
+		case _, open := <-wake:
+			if !open {
+				return nil
+			}
+			if err := p.due(ctx); err != nil {
+				return err
+			}
+		case <-p.idle:
+		}
+	}
+	return nil
+}
+
+// runs counts what starts (1) and ends (-1), and returns how much runs.
+func (p *pass) runs(more int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.active += more
+	if p.active == 0 && more < 0 {
+		select {
+		case p.idle <- struct{}{}:
+		default:
+		}
+	}
+	return p.active
 }
 
 // claim takes a batch that is due, in slots that are reserved.
@@ -163,8 +196,10 @@ func (p *pass) start(ctx context.Context, e persist.Entry, begun *sync.WaitGroup
 	}
 	begun.Add(1)
 	turn := p.turns.ask()
+	p.runs(1)
 	p.running.Go(func() {
 		known := sync.OnceFunc(begun.Done)
+		defer p.runs(-1)
 		defer p.free(1)
 		defer known()
 		defer p.turns.done(turn)

@@ -369,6 +369,39 @@ func TestKeepRecovering(t *testing.T) {
 	})
 }
 
+// TestWokenWhileOneStalls: what is enqueued while a pass waits for a slow answer is sent at once, and nothing twice.
+func TestWokenWhileOneStalls(t *testing.T) {
+	inLab(t, mockserver.Config{}, func(t *testing.T, l *lab) {
+		l.leave(t, 1)
+		l.Fault(mockserver.Fault{Do: mockserver.Delay(50 * time.Second), Times: 1})
+		store := &waking{Store: l.store, wake: make(chan struct{}, 1)}
+		c := l.client(t, samekey.Config{Store: store, Default: samekey.Policy{AttemptTimeout: time.Minute, Deadline: time.Hour}})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- c.KeepRecovering(context.Background(), samekey.Recovery{Interval: time.Hour, Jitter: -1})
+		}()
+		synctest.Wait()
+		require.Len(t, l.Requests(), 2)
+		for i := 1; i <= 3; i++ {
+			rec, err := c.Capture(samekey.Named(post(t, t.Context(), labURL+"/v1/payments", numbered(i)), fmt.Sprint("op-", i)))
+			require.NoError(t, err)
+			e, err := l.store.Begin(t.Context(), rec)
+			require.NoError(t, err)
+			require.NoError(t, l.store.Release(t.Context(), e.Claim))
+			store.wake <- struct{}{}
+			time.Sleep(time.Second)
+			require.Len(t, l.Requests(), 2+i, "at once")
+			require.NotNil(t, stored(t, l.store, fmt.Sprint("op-", i)).Answer)
+		}
+		require.Nil(t, stored(t, l.store, "op-0").Answer)
+		time.Sleep(2 * time.Minute)
+		require.NotNil(t, stored(t, l.store, "op-0").Answer)
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-ended, samekey.ErrClosed)
+		l.AssertOnce(t)
+	})
+}
+
 // taken is how many answers the handler has got.
 func (h *taker) taken() int {
 	h.mu.Lock()

@@ -68,6 +68,11 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	return c.recover(ctx, r, nil)
+}
+
+// recover makes one pass, and takes on what wake tells of meanwhile.
+func (c *Client) recover(ctx context.Context, r Recovery, wake <-chan struct{}) (Report, error) {
 	if !c.enter() {
 		return Report{}, ErrClosed
 	}
@@ -78,7 +83,7 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 
 	p := &pass{
 		core: c.core, Recovery: r, tried: map[Ref]bool{}, batch: r.Concurrency,
-		slots: make(chan struct{}, 3*r.Concurrency), turns: turns{free: r.Concurrency},
+		slots: make(chan struct{}, 3*r.Concurrency), turns: turns{free: r.Concurrency}, idle: make(chan struct{}, 1),
 	}
 	if _, p.leased = c.cfg.Store.(persist.Leaser); p.leased { // a claim that waits may lapse
 		p.batch, p.slots = (r.Concurrency+3)/4, make(chan struct{}, r.Concurrency)
@@ -87,8 +92,12 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 	if !sleep(ctx, jitter(r.Jitter)) {
 		return Report{}, endOf(ctx)
 	}
-	if err = p.due(ctx); err == nil {
+	err := p.due(ctx)
+	if err == nil {
 		err = cmp.Or(p.parked(ctx), p.last(ctx)) // both: what one of them cannot read keeps nothing from the other
+	}
+	if err == nil {
+		err = p.attend(ctx, wake)
 	}
 	p.running.Wait()
 	switch {
@@ -101,8 +110,8 @@ func (c *Client) Recover(ctx context.Context, r Recovery) (Report, error) {
 }
 
 // KeepRecovering recovers now, and again Interval after each pass, until ctx ends or the client is closed: run it in a
-// goroutine. A store that can tell of new work (Wake(ctx) <-chan struct{}) is listened to. A failing store is tried
-// again at the next pass, and the observer told. It returns the context's error or ErrClosed.
+// goroutine. A store that can tell of new work (Wake(ctx) <-chan struct{}) is listened to, during a pass too. A failing
+// store is tried again at the next pass, and the observer told. It returns the context's error or ErrClosed.
 func (c *Client) KeepRecovering(ctx context.Context, r Recovery) error {
 	r, err := r.filled()
 	if err != nil {
@@ -115,7 +124,7 @@ func (c *Client) KeepRecovering(ctx context.Context, r Recovery) error {
 		wake = w.Wake(ctx)
 	}
 	for {
-		_, err := c.Recover(ctx, r)
+		_, err := c.recover(ctx, r, wake)
 		switch {
 		case errors.Is(err, ErrClosed), errors.Is(err, persist.ErrClosed):
 			return ErrClosed
