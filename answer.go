@@ -15,8 +15,8 @@ import (
 type answer struct {
 	head      *http.Response // status, protocol, header; nil: there is only an error
 	body      []byte
-	truncated bool          // body is all there is of a longer one
-	rest      io.ReadCloser // what follows body; for the caller that made the call
+	truncated bool  // body is all there is of a longer one
+	rest      *rest // what follows body; for the caller that made the call
 	err       error
 	info      Info
 	handover  *handover // an anonymous success
@@ -137,6 +137,14 @@ func newBytesBody(b []byte) *bytesBody {
 }
 
 func (*bytesBody) Close() error { return nil }
+
+// takeBack is drop where the call goes on, under its own context.
+func (k *call) takeBack(a *answer) {
+	if a.rest != nil {
+		_ = a.rest.ReadCloser.Close()
+		a.rest, k.streams = nil, false
+	}
+}
 
 // drop ends what nobody gets.
 func (a *answer) drop() {

@@ -59,19 +59,23 @@ func (k *call) poll() {
 		p, now := k.rec.Progress, time.Now()
 		p.PollURL, p.NotBefore = link, now.Add(k.wait)
 		k.seen(&p, now)
-		k.held = now
-		if err := k.store.Mark(k.ctx, k.claim, p); err != nil {
+		if err := k.mark(p); err != nil {
 			k.stopPolling(err)
 			return
 		}
-		k.rec.Progress = p
-		if k.limit = k.lapses(k.plan.AttemptTimeout); k.limit != nil {
+		if k.limit = k.lapses(); k.limit != nil {
 			return
 		}
 		k.observe(Event{Step: StepWait, Wait: k.wait, Status: k.last.status()})
 		if !sleep(k.ctx, k.wait) {
 			k.stopPolling(k.ended())
 			return
+		}
+		if !k.lasts(k.plan.AttemptTimeout) { // the wait has taken what the poll needs
+			if err := k.mark(k.rec.Progress); err != nil {
+				k.stopPolling(err)
+				return
+			}
 		}
 		if !k.ask(link) {
 			return
@@ -85,14 +89,7 @@ func (k *call) poll() {
 var errNoPollAddress = errors.New("samekey: the answer names no address of its own origin that could be polled")
 
 // stopPolling ends the call: what was sent is with the server.
-func (k *call) stopPolling(err error) {
-	if ended := k.ended(); ended != nil {
-		err = ended
-	} else {
-		k.storeFailed(err)
-	}
-	k.end, k.prior = err, true
-}
+func (k *call) stopPolling(err error) { k.end, k.prior = err, true }
 
 // ask polls once; true: not done yet.
 func (k *call) ask(link string) bool {
@@ -155,7 +152,7 @@ func (k *call) resend() bool {
 		k.limit = &ExpiredError{Call: k.call(), Expired: at}
 		return false
 	}
-	if k.limit = k.lapses(0); k.limit != nil {
+	if k.limit = k.lapses(); k.limit != nil {
 		return false
 	}
 	k.observe(Event{Step: StepWait, Wait: k.wait, Status: k.last.status()})

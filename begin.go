@@ -79,11 +79,12 @@ func (c *core) newCall(ctx context.Context, cmd *command, waits deadliner) *call
 
 // renew ends what hangs on the last attempt's context, which its timeout may have ended already, and makes a new one.
 func (k *call) renew() {
+	k.cancel(nil)
+	ctx, cancel := context.WithCancelCause(k.outer) // it asks the caller's context, which may be anybody's: not under the lock
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.cancel(nil)
-	if k.ctx, k.cancel = context.WithCancelCause(k.outer); k.closed {
-		k.cancel(ErrClosed)
+	if k.ctx, k.cancel = ctx, cancel; k.closed {
+		cancel(ErrClosed)
 	}
 }
 

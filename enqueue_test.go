@@ -40,4 +40,12 @@ func TestCapture(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Capture(get)
 	require.ErrorContains(t, err, "no command")
+
+	// Without Prepare nobody could supply it later.
+	req = post(t, t.Context(), srv.URL+"/v1/payments", payment)
+	req.Header.Set("Authorization", "Bearer secret")
+	_, err = newClient(t, samekey.Config{Store: store}).Capture(samekey.Named(req, "op-2"))
+	require.ErrorIs(t, err, samekey.ErrNotSent)
+	require.ErrorContains(t, err, "header Authorization was on the first request and is not stored; Config.Prepare has to set it")
+	require.NotContains(t, err.Error(), "secret")
 }

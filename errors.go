@@ -216,7 +216,7 @@ func (e *NotSentError) Unwrap() error { return e.Err }
 type MismatchError struct{ Call }
 
 func (e *MismatchError) Error() string {
-	return "samekey: payload differs from the one known under this ID: " + e.Call.String()
+	return "samekey: another command is known under this ID (method, target or payload differ): " + e.Call.String()
 }
 
 // Is matches ErrMismatch.
@@ -247,7 +247,10 @@ func (e *ExpiredError) Error() string {
 	var s string
 	switch e.Past {
 	case Pending:
-		s = "samekey: key expired, outcome unknown: " + e.Call.String() + "; reconcile it, then Rekey or Abandon"
+		s = "samekey: key expired: " + e.Call.String()
+		if e.MaybeSent {
+			s = "samekey: key expired, outcome unknown: " + e.Call.String() + "; reconcile it, then Rekey or Abandon"
+		}
 	case Abandoned:
 		s = "samekey: operation was abandoned: " + e.Call.String()
 	default:

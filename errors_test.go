@@ -283,7 +283,7 @@ func TestErrors(t *testing.T) {
 			req := samekey.Named(post(t, t.Context(), "http://api.test/v1/payments?token=hush-hush", `{"amount":5}`), opName)
 			_, err := l.client(t, samekey.Config{}).Do(req)
 			return err
-		}, "MismatchError", "ErrMismatch", unknown, "payload differs|2 attempts", true},
+		}, "MismatchError", "ErrMismatch", unknown, "another command is known|2 attempts", true},
 		{"busy", func(t *testing.T, l *lab) error {
 			unknownFirst(t, l)
 			e, err := l.store.Claim(t.Context(), opRef)

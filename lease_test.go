@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -325,7 +326,7 @@ func TestPollingOutlastsTheLease(t *testing.T) {
 	})
 }
 
-// TestWaitsCountFromTheClaim: not from the attempt, which came later; and a poll has to be answered within the lease too.
+// TestWaitsCountFromTheClaim: not from the attempt, which came later; and a poll may come as late as an attempt.
 func TestWaitsCountFromTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newLapsing(t)
@@ -338,7 +339,7 @@ func TestWaitsCountFromTheClaim(t *testing.T) {
 		require.ErrorContains(t, err, "lease of 30s")
 		require.Equal(t, 15*time.Second, time.Since(start))
 	})
-	for wait, polls := range map[string]int{"15": 1, "20": 0} {
+	for wait, polls := range map[string]int{"15": 1, "20": 1, "28": 0} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &script{replies: []canned{{status: 202, header: http.Header{"Retry-After": {wait}, "Location": {"/operations/1"}}}}}
 			asked := 0
@@ -349,7 +350,7 @@ func TestWaitsCountFromTheClaim(t *testing.T) {
 				}
 				return s.RoundTrip(r)
 			})
-			c := newClient(t, samekey.Config{Store: newLapsing(t), HTTPClient: &http.Client{Transport: rt}, Default: samekey.Policy{Await: samekey.On, Deadline: 24 * time.Second}})
+			c := newClient(t, samekey.Config{Store: newLapsing(t), HTTPClient: &http.Client{Transport: rt}, Default: samekey.Policy{Await: samekey.On, Deadline: 29 * time.Second}})
 			_, err := c.Do(pay(t, t.Context(), "op"))
 			require.ErrorIs(t, err, samekey.ErrUnknown)
 			require.Equal(t, polls > 0, asked > 0, wait)
@@ -369,5 +370,90 @@ func TestNoLeaseWithoutARecord(t *testing.T) {
 		read(t, resp)
 		require.Len(t, s.sent, 2)
 		require.Empty(t, store.calls)
+	})
+}
+
+// TestKeyExpiresInPrepare: the last look at the key's age comes after Prepare.
+func TestKeyExpiresInPrepare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{replies: []canned{{status: 201}}}
+		c := newClient(t, samekey.Config{HTTPClient: &http.Client{Transport: s}, Prepare: prepared(2 * time.Hour),
+			Default: samekey.Policy{AttemptTimeout: -1, Deadline: -1, Contract: &samekey.Contract{Life: time.Hour}}})
+		_, err := c.Do(pay(t, t.Context(), "op"))
+		require.ErrorIs(t, err, samekey.ErrExpired)
+		require.Empty(t, s.sent)
+	})
+}
+
+// TestPollWithinTheLease: a wait that leaves the poll too little of the lease renews it first.
+func TestPollWithinTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		rt := roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet {
+				asked++
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+			}
+			return &http.Response{StatusCode: 202, Header: http.Header{"Retry-After": {"20"}, "Location": {"/operations/1"}}, Body: http.NoBody}, nil
+		})
+		c := newClient(t, samekey.Config{Store: newLapsing(t), HTTPClient: &http.Client{Transport: rt}, Default: samekey.Policy{Await: samekey.On}})
+		resp, err := c.Do(pay(t, t.Context(), "op"))
+		require.NoError(t, err)
+		read(t, resp)
+		require.Equal(t, 1, asked)
+	})
+}
+
+// leasedWaking is a shared store that tells of new work.
+type leasedWaking struct{ *waking }
+
+func (leasedWaking) Lease() time.Duration { return leaseTime }
+
+// TestSlowRecovererHoardsNothing: what comes due again beside a slow answer is sent again, whoever is woken first.
+func TestSlowRecovererHoardsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newLapsing(t)
+		var slow atomic.Bool
+		var sent atomic.Int32
+		rt := roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case slow.Load() && r.URL.Path == "/slow":
+				time.Sleep(10 * time.Minute)
+				return &http.Response{StatusCode: 201, Header: http.Header{}, Body: http.NoBody}, nil
+			case slow.Load():
+				sent.Add(1)
+			}
+			return nil, errLost
+		})
+		cfg := samekey.Config{Store: store, HTTPClient: &http.Client{Transport: rt}, Default: samekey.Policy{MaxAttempts: 1, AttemptTimeout: -1, Deadline: -1}}
+		for _, name := range []string{"slow", "quick"} {
+			_, err := newClient(t, cfg).Do(samekey.Named(post(t, t.Context(), labURL+"/"+name, "{}"), name))
+			require.ErrorIs(t, err, samekey.ErrUnknown)
+		}
+		slow.Store(true)
+		w := &waking{Store: store, wake: make(chan struct{}, 1)}
+		cfg.Store = leasedWaking{w}
+		woken := newClient(t, cfg)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- woken.KeepRecovering(context.Background(), samekey.Recovery{Jitter: -1, Interval: time.Second})
+		}()
+		synctest.Wait()
+		cfg.Store = store
+		other := newClient(t, cfg)
+		for range 300 {
+			time.Sleep(time.Second)
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+			synctest.Wait() // the one that is woken is quicker
+			_, err := other.Recover(t.Context(), samekey.Recovery{Jitter: -1})
+			require.NoError(t, err)
+		}
+		require.GreaterOrEqual(t, int(sent.Load()), 9, "each half minute, for five of them")
+		time.Sleep(10 * time.Minute)
+		require.NoError(t, woken.Close())
+		require.ErrorIs(t, <-ended, samekey.ErrClosed)
 	})
 }

@@ -47,20 +47,21 @@ func (p *pass) due(ctx context.Context) error {
 }
 
 // attend waits for what runs. One that takes its time keeps nothing from what is new meanwhile.
-func (p *pass) attend(ctx context.Context, wake <-chan struct{}) error {
+func (p *pass) attend(ctx context.Context, wake <-chan struct{}) (first error) {
 	for wake != nil && p.runs(0) > 0 {
 		select {
 		case _, open := <-wake:
 			if !open {
-				return nil
+				return first
 			}
-			if err := p.due(ctx); err != nil {
-				return err
-			}
+			p.mu.Lock()
+			clear(p.tried) // what is due again by now has waited its time
+			p.mu.Unlock()
+			first = cmp.Or(first, p.due(ctx))
 		case <-p.idle:
 		}
 	}
-	return nil
+	return first
 }
 
 // runs counts what starts (1) and ends (-1), and returns how much runs.

@@ -59,7 +59,7 @@ type Policy struct {
 	SecretQuery       []string      // parameters never stored; Prepare adds them when an operation is recovered
 	FingerprintIgnore []string      // RFC 6901 pointers of volatile members of a JSON body
 	Retention         time.Duration // of a named answer: the key's life, at most 7 days; off: only the name
-	KeepRejections    Switch        // On: a named rejection is kept like a success; Off: it frees the name
+	KeepRejections    Switch        // On: a named rejection is kept, and only another payload is a new intent; Off: it frees the name
 }
 
 // Backoff waits between Min and Min*2^n, drawn evenly, at most Max. Its fields inherit one by one; a negative Min is no
@@ -245,7 +245,7 @@ func (pl *plan) checkTrying(bad func(field, why string)) {
 		bad("AttemptTimeout", fmt.Sprintf("%v is above the Deadline of %v", pl.AttemptTimeout, pl.Deadline))
 	}
 	if pl.lease > 0 && pl.AttemptTimeout > 0 && pl.AttemptTimeout*2 > pl.lease {
-		bad("AttemptTimeout", fmt.Sprintf("%v is above half of the store's lease of %v: the claim would lapse while an attempt runs", pl.AttemptTimeout, pl.lease))
+		bad("AttemptTimeout", fmt.Sprintf("%v is above half of the store's lease of %v: the claim would lapse while an attempt runs; set it, in Config.Default where nothing else does, or give the store a longer lease", pl.AttemptTimeout, pl.lease))
 	}
 	switch {
 	case pl.Backoff.Max < 0:

@@ -118,17 +118,20 @@ func (pl *plan) bare(u *url.URL) string {
 // missing names a field or parameter of the first request that nobody has supplied again.
 func (k *call) missing(req *http.Request) string {
 	for _, name := range k.rec.Omitted {
-		if param, is := strings.CutPrefix(name, "?"); is {
-			if !req.URL.Query().Has(param) {
-				return "query parameter " + param
-			}
-			continue
-		}
-		if len(req.Header.Values(name)) == 0 {
-			return "header " + name
+		param, is := strings.CutPrefix(name, "?")
+		if is && !req.URL.Query().Has(param) || !is && len(req.Header.Values(name)) == 0 {
+			return omitted(name)
 		}
 	}
 	return ""
+}
+
+// omitted is how texts call a field or parameter that is not stored.
+func omitted(name string) string {
+	if param, is := strings.CutPrefix(name, "?"); is {
+		return "query parameter " + param
+	}
+	return "header " + name
 }
 
 // missingError names what the first request bore, is not stored, and nobody has supplied again.

@@ -111,7 +111,7 @@ func (p *pass) reconcile(k *call, a *answer, why Why) *answer {
 	}
 	k.reconciled = true
 	if verdict == SendUnderNewKey {
-		a.drop()
+		k.takeBack(a)
 		k.hop, k.advised = "", time.Time{}
 		k.attempts()
 		k.advised = latest(k.advised, time.Now().Add(recoverAgain))

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -473,4 +475,43 @@ func TestWhatCannotBeReadHoldsNobodyUp(t *testing.T) {
 			require.Equal(t, pass, asked)
 		}
 	})
+}
+
+// TestNewKeyAfterAStreamingAnswer: what is sent under a new key, after an answer that streams, is under way like any
+// other: Close ends it, and its context ends with it.
+func TestNewKeyAfterAStreamingAnswer(t *testing.T) {
+	for _, body := range []string{"short", "a body that is longer than MaxResponse"} {
+		synctest.Test(t, func(t *testing.T) {
+			n, sending := 0, make(chan context.Context, 1)
+			rt := roundTripper(func(r *http.Request) (*http.Response, error) {
+				switch n++; n {
+				case 1:
+					return nil, errLost
+				case 2:
+					return &http.Response{StatusCode: 500, Header: http.Header{"Idempotent-Replayed": {"true"}}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1}, nil
+				}
+				sending <- r.Context()
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})
+			cfg := samekey.Config{Store: newStore(t), HTTPClient: &http.Client{Transport: rt}, Default: samekey.Policy{MaxResponse: 8, MaxAttempts: 1, AttemptTimeout: -1, Deadline: -1}}
+			_, err := newClient(t, cfg).Do(pay(t, t.Context(), "op"))
+			require.ErrorIs(t, err, samekey.ErrUnknown)
+			c := newClient(t, cfg)
+			time.Sleep(time.Hour)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := c.Recover(context.Background(), samekey.Recovery{Jitter: -1, Reconcile: func(context.Context, samekey.Operation, samekey.Why) (samekey.Verdict, error) {
+					return samekey.SendUnderNewKey, nil
+				}})
+				ended <- err
+			}()
+			ctx := <-sending
+			start := time.Now()
+			require.NoError(t, c.Close())
+			require.ErrorIs(t, <-ended, samekey.ErrClosed)
+			require.Zero(t, time.Since(start))
+			require.Error(t, ctx.Err())
+		})
+	}
 }

@@ -17,7 +17,8 @@ type Recovery struct {
 	// Handle gets each final answer at least once: err is nil or a *ConflictError, resp the answer in both cases. The
 	// operation is owed to it until it has returned nil, over restarts too; a panic in it counts as an error. For a
 	// conflict it decides: nil keeps it, [ResumeAfter] and [AbandonWith] do what they say. It must not ask Do for op
-	// itself, which would wait for Handle. Nil: nobody is told.
+	// itself, which would wait for Handle. An answer that Do or Resume has returned is their caller's: Handle is not told
+	// of it. Nil: nobody is told.
 	Handle func(ctx context.Context, op Operation, resp *http.Response, err error) error
 	// Reconcile is asked about operations that may not simply be sent again, each time that Recover meets one. Nil: they
 	// stay as they are.

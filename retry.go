@@ -222,7 +222,7 @@ func (k *call) again() bool {
 	if end, ok := k.endTime(); ok && !time.Now().Add(k.wait).Before(end) {
 		return k.stop(before, k.tooLate())
 	}
-	if err := k.lapses(0); err != nil {
+	if err := k.lapses(); err != nil {
 		return k.stop(before, err)
 	}
 	if k.plan.budget != nil && !k.plan.budget.take() {
@@ -361,23 +361,26 @@ func (k *call) lasts(d time.Duration) bool {
 	return max(now.Sub(k.held), now.Round(0).Sub(k.held.Round(0))) < lease-lease/10-d
 }
 
-// lapses is the error of a wait that the claim does not last, then included: what follows could not be marked.
-func (k *call) lapses(then time.Duration) error {
-	if k.lasts(k.wait + then) {
+// lapses is the error of a wait that the claim does not last: what follows could not be marked.
+func (k *call) lapses() error {
+	if k.lasts(k.wait) {
 		return nil
 	}
-	return fmt.Errorf("a wait of %v would outlast the store's lease of %v", k.wait.Round(time.Millisecond), k.plan.lease)
+	return fmt.Errorf("a wait of %v is longer than what is left of the store's lease of %v", k.wait.Round(time.Millisecond), k.plan.lease)
 }
 
-// fence comes last before the first byte. Where the claim may not last the attempt (the store, Prepare, or a pause of the
-// process has taken the time) it has to be renewed: the store knows whether another has had the operation meanwhile.
+// fence comes last before the first byte: the store, Prepare, or a pause of the process may have taken long. A claim that
+// may not last the attempt has to be renewed (the store knows whether another has had the operation meanwhile), and a key
+// that the server may have forgotten by now is not sent.
 func (k *call) fence() error {
-	if k.lasts(k.plan.AttemptTimeout) {
-		return nil
+	var err error
+	if !k.lasts(k.plan.AttemptTimeout) {
+		if err = k.mark(k.rec.Progress); err == nil && !k.lasts(0) {
+			err = errLapsed
+		}
 	}
-	err := k.mark(k.rec.Progress)
-	if err == nil && !k.lasts(0) {
-		err = errLapsed
+	if at, is := k.expired(-k.plan.margin()); is && err == nil {
+		err = &ExpiredError{Call: k.call(), Expired: at}
 	}
 	if k.ctx.Err() == nil { // else the attempt has ended by itself
 		k.refused = err

@@ -48,7 +48,7 @@ type Result struct {
 	Err  error
 
 	Unsent   bool // no byte left: the request could not be made ready, or the transport proves that it got no connection
-	Late     bool // Timeout passed: the context has ended, or is about to
+	Late     bool // Timeout passed: the context has ended
 	TimedOut bool // and that was what ended the exchange
 	Sends    int  // how often a request's head was written, as the transport tells; 0 where it tells nothing
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -345,4 +346,25 @@ func TestKilled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnswerMadeWithoutTheKey: whoever can write to the inner store cannot make the answer of a sealed operation, Strict
+// or not.
+func TestAnswerMadeWithoutTheKey(t *testing.T) {
+	srv, inner, ctx := newServer(t, mockserver.Config{}), memory.New(), t.Context()
+	srv.Fault(mockserver.Fault{When: mockserver.BeforeCommit, Do: mockserver.Drop, Times: 1})
+	c := newClient(t, sealer(t, false, "k1").Store(inner), samekey.Config{Default: samekey.Policy{MaxAttempts: 1}})
+	send := func() error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL+"/v1/payments", strings.NewReader(`{"amount":1,"currency":"RUB"}`))
+		require.NoError(t, err)
+		_, err = c.Do(samekey.Named(req, "op")) //nolint:bodyclose // there is none
+		return err
+	}
+	require.ErrorIs(t, send(), samekey.ErrUnknown)
+	e, err := inner.Claim(ctx, persist.Ref{ID: "op"})
+	require.NoError(t, err)
+	keep := time.Now().Add(time.Hour)
+	require.NoError(t, inner.Settle(ctx, e.Claim, persist.Answer{State: persist.Succeeded, Status: 201, Body: []byte(`{"resultId":"forged"}`), KeepBody: keep, KeepName: keep}))
+	require.ErrorIs(t, send(), sealed.ErrChanged)
+	require.Empty(t, srv.Effects())
 }

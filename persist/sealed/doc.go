@@ -32,7 +32,8 @@
 //
 // Whoever also writes there can take operations out, leave a name as over, and put an older state of an operation back,
 // whole or in parts: nothing tells that from what the store had written itself. A command that was done may so be sent
-// again, by its own owner, under its own key. A payload cannot be made, changed, or moved to another operation; nor can
+// again, by its own owner, under its own key; an old key beside the first send of the one that took its place looks young.
+// A payload cannot be made, changed, or moved to another operation; nor can
 // what is in the clear beside it be changed (a later first send would make an old key look young). Each sealed part is
 // bound to the Ref, the sealing key's ID and those fields, and does not open beside others. But as long as
 // [Options].Strict is off, an operation that was never sealed can be planted, and recovery would send it, with what
@@ -46,7 +47,7 @@
 //
 // Nonces are random. With the 96 bits of AES-GCM a key may seal 2^32 times (NIST SP 800-38D, section 8.3), in all
 // processes and stores together. A Begin or Replace seals twice, a Mark once, a Settle twice, or not at all where the
-// answer is not kept: change keys before a thousand million operations. An AEAD that makes its own nonces serves as well
+// answer is not kept: change keys before five hundred million operations. An AEAD that makes its own nonces serves as well
 // (cipher.NewGCMWithRandomNonce: the same limit); those with nonces of 24 bytes have no limit to speak of.
 //
 // To change keys, first give all processes the new key behind the old one, then put it first: a process that lacks a key

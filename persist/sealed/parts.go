@@ -198,7 +198,9 @@ func (s *Sealer) answer(ref persist.Ref, a persist.Answer) persist.Answer {
 	return a
 }
 
-func (s *Sealer) openAnswer(r *persist.Record) (*persist.Answer, error) {
+// openAnswer opens that of a sealed request, or else of a plain one, which may be plain too. Whoever has no key can give a
+// sealed request up, and answer it no otherwise.
+func (s *Sealer) openAnswer(r *persist.Record, withSealed bool) (*persist.Answer, error) {
 	a, bare := *r.Answer, r.Tombstone()
 	id, rest, is := cutMark(a.Reason)
 	body, begins := bytes.CutPrefix(a.Body, []byte(magic))
@@ -207,6 +209,8 @@ func (s *Sealer) openAnswer(r *persist.Record) (*persist.Answer, error) {
 		return &a, nil
 	case !is && !begins && s.strict:
 		return nil, &OpenError{Part: partAnswer, Err: ErrNotSealed}
+	case !is && !begins && withSealed && !bare && (a.State != persist.Abandoned || a.Status != 0 || len(a.Header)+len(a.Body) > 0):
+		return nil, changed(partAnswer, "")
 	case !is && !begins:
 		return &a, nil
 	case is != begins && !bare: // either tells that it was sealed

@@ -82,7 +82,7 @@ func (s *Sealer) Store(inner persist.Store) persist.Store {
 }
 
 // Seal returns rec as a Store of s would give it to its inner store, for those who write there by themselves
-// (sqlstore.Enqueue). The two share no memory. A tombstone, and what is sealed already, is returned as it is.
+// (sqlstore.Enqueue). The two share no memory, but that a tombstone, and what is sealed already, is returned as it is.
 func (s *Sealer) Seal(rec persist.Record) persist.Record {
 	if _, _, is := cutMark(rec.Target); is && rec.Key == "" || rec.Tombstone() {
 		return rec
@@ -109,8 +109,8 @@ func (s *Sealer) Open(rec persist.Record) (persist.Record, error) {
 
 func (s *Sealer) open(rec persist.Record) (persist.Record, error) {
 	var err error
+	isSealed := rec.Key == "" // a plain record has one
 	if !rec.Tombstone() {
-		isSealed := rec.Key == "" // a plain record has one
 		switch {
 		case isSealed:
 			err = s.openRequest(&rec)
@@ -122,7 +122,7 @@ func (s *Sealer) open(rec persist.Record) (persist.Record, error) {
 		}
 	}
 	if err == nil && rec.Answer != nil {
-		rec.Answer, err = s.openAnswer(&rec)
+		rec.Answer, err = s.openAnswer(&rec, isSealed)
 	}
 	if err != nil {
 		return persist.Record{}, err

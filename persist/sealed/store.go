@@ -151,7 +151,13 @@ func (s *store) List(ctx context.Context, f persist.Filter) iter.Seq2[persist.Re
 // Forget needs no key.
 func (s *store) Forget(ctx context.Context, ref persist.Ref) error {
 	s.letGo(ctx, ref)
-	return s.Store.Forget(ctx, ref)
+	err := s.Store.Forget(ctx, ref)
+	if err == nil {
+		s.mu.Lock()
+		delete(s.bad, ref) // what has the name next is told of anew
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // Wake is inner's, for a client that keeps recovering. Nil, which never wakes, if it has none.

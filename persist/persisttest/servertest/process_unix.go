@@ -9,7 +9,6 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 )
 
@@ -62,15 +61,17 @@ func killAll(p *os.Process) {
 	}
 }
 
-var pipes sync.Map
-
-// watch kills pid once this process is gone, however it went: then the pipe ends.
-func watch(pid int) {
-	cmd := exec.Command("sh", "-c", fmt.Sprintf("cat >/dev/null; kill -9 %d 2>/dev/null", pid))
+// watch kills pid and removes dir once this process is gone, however it went: then the pipe ends. Once pid has ended,
+// unwatch is to be called: its number may come to be another's.
+func watch(pid int, dir string) (unwatch func()) {
+	cmd := exec.Command("sh", "-c", `cat >/dev/null; kill -9 "$0" 2>/dev/null; sleep 1; rm -rf "$1"`, fmt.Sprint(pid), dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	pipe, err := cmd.StdinPipe()
-	if err == nil && cmd.Start() == nil {
-		pipes.Store(pid, pipe) // open until the process ends
+	if _, err := cmd.StdinPipe(); err != nil || cmd.Start() != nil {
+		return func() {}
+	}
+	return func() { // cmd keeps the pipe open until then
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
 	}
 }
 

@@ -4,6 +4,7 @@
 package servertest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -137,20 +138,29 @@ func (s *Server) fill(ctx context.Context, init func(*Server, map[string]string)
 			return err
 		}
 	}
-	var err error
-	if s.port, err = freePort(); err != nil || init == nil {
-		return err
+	if init != nil {
+		if err := s.do(ctx, init(s, s.bin)); err != nil {
+			return err
+		}
 	}
-	return s.do(ctx, init(s, s.bin))
+	var err error
+	s.port, err = freePort() // last: what is free now may not be for long
+	return err
 }
 
 // do runs a program in the server's place.
 func (s *Server) do(ctx context.Context, cmd *exec.Cmd) error {
-	stop := context.AfterFunc(ctx, func() { killAll(cmd.Process) })
-	defer stop()
 	s.own(cmd)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Start()
+	if err == nil {
+		stop := context.AfterFunc(ctx, func() { killAll(cmd.Process) })
+		err = cmd.Wait()
+		stop()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, errors.Join(context.Cause(ctx), err), &out)
 	}
 	return ctx.Err()
 }
@@ -212,12 +222,12 @@ func (s *Server) launch() error {
 	if err = cmd.Start(); err != nil {
 		return err
 	}
-	done := make(chan struct{})
+	done, unwatch := make(chan struct{}), watch(cmd.Process.Pid, s.dir)
 	go func() {
 		defer close(done)
 		_ = cmd.Wait()
+		unwatch()
 	}()
-	watch(cmd.Process.Pid)
 	s.cmd, s.done = cmd, done
 	return nil
 }
@@ -244,7 +254,12 @@ func (s *Server) URL(database string) string { return s.kind.url(s, database) }
 
 // Kill is kill -9 of the server and of what it has started.
 func (s *Server) Kill() {
-	if s.cmd != nil {
+	if s.cmd == nil {
+		return
+	}
+	select {
+	case <-s.done: // its number may be another's by now
+	default:
 		killAll(s.cmd.Process)
 		<-s.done
 	}
