@@ -18,8 +18,8 @@ type ClientError struct{ Why string }
 
 func (e *ClientError) Error() string { return "redis: " + e.Why }
 
-// FormatError says that a key holds something else than this version of samekey writes: of a newer version, or of
-// another program (Have 0). Nothing was changed.
+// FormatError says that a key holds something else than this version of samekey writes: of a newer version, or damaged or
+// of another program (Have 0). Nothing was changed.
 type FormatError struct {
 	Key        string
 	Have, Want int
@@ -30,7 +30,7 @@ func (e *FormatError) Error() string {
 	if e.Have > e.Want {
 		return fmt.Sprintf("redis: key %s has format %d, this build knows up to %d: upgrade samekey's persist/redis", e.Key, e.Have, e.Want)
 	}
-	s := fmt.Sprintf("redis: key %s is not samekey's: give the store an Options.Prefix of its own", e.Key)
+	s := fmt.Sprintf("redis: key %s is damaged, or not samekey's: give the store an Options.Prefix of its own", e.Key)
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}

@@ -227,6 +227,18 @@ func TestFormats(t *testing.T) {
 			require.False(t, maybe(t, err))
 		}
 	}
+	var listed []string
+	var first error
+	for rec, err := range s.List(ctx, persist.Filter{}) {
+		if err != nil {
+			require.NoError(t, first, "it ends with it")
+			first = err
+			continue
+		}
+		listed = append(listed, rec.ID)
+	}
+	require.ElementsMatch(t, []string{"ours", "settled ours"}, listed, "those that cannot be read hold nobody up")
+	require.ErrorAs(t, first, &f)
 	es, err := s.ClaimDue(ctx, 9)
 	require.NoError(t, err)
 	require.Len(t, es, 1)

@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strconv"
@@ -31,10 +33,12 @@ func (s *Store) Get(ctx context.Context, ref persist.Ref) (persist.Record, error
 }
 
 // List holds no connection while its consumer is at work. It reads the index by the page, and as many records at once
-// as have small bodies; a large one is read alone.
+// as have small bodies; a large one is read alone. It goes on behind a record that cannot be read, and ends with the first
+// such error.
 func (s *Store) List(ctx context.Context, f persist.Filter) iter.Seq2[persist.Record, error] {
 	return func(yield func(persist.Record, error) bool) {
 		after := "-"
+		var bad error
 		for {
 			members, err := s.members(ctx, f, after)
 			if err != nil {
@@ -42,15 +46,19 @@ func (s *Store) List(ctx context.Context, f persist.Filter) iter.Seq2[persist.Re
 				return
 			}
 			if len(members) == 0 {
+				if bad != nil {
+					yield(persist.Record{}, bad)
+				}
 				return
 			}
 			after = "(" + members[len(members)-1]
 			for len(members) > 0 {
 				recs, n, err := s.page(ctx, f, members)
-				if err != nil {
+				if n == 0 {
 					yield(persist.Record{}, err)
 					return
 				}
+				bad = cmp.Or(bad, err)
 				members = members[n:]
 				for _, rec := range recs {
 					if f.Match(&rec) && !yield(rec, nil) {
@@ -98,7 +106,8 @@ func (s *Store) members(ctx context.Context, f persist.Filter, after string) ([]
 	return members[:min(len(members), pageKeys)], nil
 }
 
-// page reads the records of the first n members, those that f selects.
+// page reads the records of the first n members, those that f selects. err is of those that cannot be read, or, where n is
+// 0, of all.
 func (s *Store) page(ctx context.Context, f persist.Filter, members []string) (recs []persist.Record, n int, err error) {
 	if err := s.enter(ctx, "List", persist.Ref{}); err != nil {
 		return nil, 0, err
@@ -133,14 +142,22 @@ func (s *Store) page(ctx context.Context, f persist.Filter, members []string) (r
 		if len(one) == 1 { // not there any more, or not selected
 			continue
 		}
-		rec, _, err := s.shown(one)
-		if err != nil {
-			return nil, 0, s.fail("List", persist.Ref{}, false, err)
+		var rec persist.Record
+		var failed error
+		if len(one) == 2 {
+			why, _ := one[1].(string)
+			failed = named(errors.New(why))
+		} else {
+			rec, _, failed = s.shown(one)
 		}
-		recs = append(recs, rec)
+		if failed == nil {
+			recs = append(recs, rec)
+		} else if err == nil {
+			err = s.fail("List", persist.Ref{}, false, failed)
+		}
 	}
 	if len(d.reply) == 0 {
 		return nil, 0, s.fail("List", persist.Ref{}, false, errReply)
 	}
-	return recs, len(d.reply), nil
+	return recs, len(d.reply), err
 }

@@ -135,9 +135,11 @@ func (s *Store) drop(h holding) {
 	delete(s.held, h)
 }
 
-// sure reports whether nobody else can have claimed what this store holds.
+// sure reports whether nobody else can have claimed what this store holds: by monotonic and by wall time, as the former may
+// stand still while a machine sleeps.
 func (s *Store) sure(h holding) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Now().Before(s.held[h])
+	until, now := s.held[h], time.Now()
+	return now.Before(until) && now.Round(0).Before(until.Round(0))
 }

@@ -54,7 +54,7 @@
 // passes over what is sealed under it, and holds that up meanwhile. An operation keeps the key that it was sealed under,
 // while marks and answers use the first. The old key can go once everything sealed under it has left: that is what is
 // pending, the answers within Policy.Retention, and the names behind them. In the inner store the Target of a record
-// tells the key of its request: ":sealed1:2026-12".
+// tells the key of its request: ":sealed1:2026-12"; [KeyOf] reads it.
 //
 // # Operations that do not open
 //

@@ -92,6 +92,13 @@ func cutMark(s string) (id, rest string, is bool) {
 	return id, rest, is
 }
 
+// KeyOf tells which key a text of a stored record was sealed under: its Target, its Progress.PollURL or its
+// Answer.Reason. It needs no key, and does not say that the text opens.
+func KeyOf(text string) (id string, sealed bool) {
+	id, _, sealed = cutMark(text)
+	return id, sealed
+}
+
 func bindRequest(r *persist.Record) writer {
 	w := bind(partRequest, r.Ref)
 	w.bool(r.Named)

@@ -52,11 +52,16 @@ func killAll(p *os.Process) {
 	if p == nil {
 		return
 	}
+	signalAll(p, syscall.SIGKILL)
+}
+
+// signalAll signals p and its children.
+func signalAll(p *os.Process, s syscall.Signal) {
 	children, _ := exec.Command("ps", "-o", "pid=", "--ppid", fmt.Sprint(p.Pid)).Output()
-	_ = p.Kill()
+	_ = p.Signal(s)
 	for f := range strings.FieldsSeq(string(children)) {
 		if child, err := strconv.Atoi(f); err == nil {
-			_ = syscall.Kill(child, syscall.SIGKILL)
+			_ = syscall.Kill(child, s)
 		}
 	}
 }
@@ -76,5 +81,5 @@ func watch(pid int, dir string) (unwatch func()) {
 }
 
 func quit(p *os.Process)   { _ = p.Signal(syscall.SIGQUIT) }
-func pause(p *os.Process)  { _ = p.Signal(syscall.SIGSTOP) }
-func resume(p *os.Process) { _ = p.Signal(syscall.SIGCONT) }
+func pause(p *os.Process)  { signalAll(p, syscall.SIGSTOP) }
+func resume(p *os.Process) { signalAll(p, syscall.SIGCONT) }
