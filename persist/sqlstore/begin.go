@@ -2,11 +2,9 @@ package sqlstore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/samekey/samekey/persist"
@@ -35,6 +33,9 @@ func (s *Store) Begin(ctx context.Context, rec persist.Record) (persist.Entry, e
 	})
 	if err != nil {
 		return persist.Entry{}, s.fail("Begin", rec.Ref, lost && !b.withdraw(ctx), err)
+	}
+	if lost { // one INSERT may be under way still
+		s.expect(b.hash)
 	}
 	if b.entry.Claim.Token != 0 {
 		s.note(b.hash, int64(b.entry.Claim.Token), b.start)
@@ -93,6 +94,10 @@ func (b *begin) round(ctx context.Context, c *sql.Conn, lost bool) (done bool, e
 		return false, err
 	}
 	if r != nil {
+		if r.bad != nil {
+			s.giveBack(ctx, c, r, s.q.free)
+			return false, r.bad
+		}
 		b.entry = r.entry()
 		b.entry.New = isNew
 		return true, nil
@@ -110,7 +115,7 @@ func (b *begin) round(ctx context.Context, c *sql.Conn, lost bool) (done bool, e
 		return false, nil
 	}
 	b.entry = persist.Entry{Record: r.view()}
-	return true, nil
+	return true, r.unreadable()
 }
 
 // take claims under the name by, whether for the first time or once more; nil if another holds the operation, or the
@@ -126,20 +131,6 @@ func (s *Store) take(ctx context.Context, c querier, query string, hash, by []by
 	return s.one(ctx, c, s.q.owned, hash, by)
 }
 
-// withdraw takes back an INSERT whose fate is unknown, even if ctx has ended; false if it found none: it may be under
-// way still.
-func (b *begin) withdraw(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveFor)
-	defer cancel()
-	gone := false
-	_, err := b.s.do(ctx, true, func(c *sql.Conn, _ bool) error {
-		n, err := b.s.exec(ctx, c, b.s.q.withdraw, b.hash, b.ins)
-		gone = gone || n > 0
-		return err
-	})
-	return err == nil && gone
-}
-
 // Claim takes one operation, as persist.Store says.
 func (s *Store) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, error) {
 	if err := s.enter(ctx, "Claim", ref); err != nil {
@@ -153,6 +144,10 @@ func (s *Store) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, erro
 		for range races {
 			start = time.Now()
 			if got, err = s.take(ctx, c, s.q.takeWhole, hash, by); got != nil || err != nil {
+				if err == nil && got.bad != nil {
+					s.giveBack(ctx, c, got, s.q.free)
+					err = got.bad
+				}
 				return err
 			}
 			r, err := s.one(ctx, c, s.q.get, hash)
@@ -174,77 +169,6 @@ func (s *Store) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, erro
 	return got.entry(), nil
 }
 
-// ClaimDue takes what is due, as persist.Store says. Rows that another is taking at the moment are left to it.
-func (s *Store) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) {
-	if err := s.enter(ctx, "ClaimDue", persist.Ref{}); err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	if n <= 0 {
-		return nil, nil
-	}
-	by := s.turn()
-	var got []*row
-	var start time.Time
-	_, err := s.do(ctx, true, func(c *sql.Conn, _ bool) (err error) {
-		start = time.Now()
-		if !s.d.returning {
-			got, err = s.lockDue(ctx, c, n, by)
-			return err
-		}
-		got = nil
-		args := []any{n, s.o.Lease.Nanoseconds(), by}
-		if !s.d.skip {
-			args = []any{s.o.Lease.Nanoseconds(), by, n}
-		}
-		return s.rows(ctx, c, s.q.takeDue, args, func(rows *sql.Rows) error {
-			r, err := scanRow(rows)
-			got = append(got, r)
-			return err
-		})
-	})
-	if err != nil {
-		return nil, s.fail("ClaimDue", persist.Ref{}, false, err)
-	}
-	slices.SortFunc(got, older)
-	entries := make([]persist.Entry, len(got))
-	for i, r := range got {
-		s.note(r.hash, r.token, start)
-		entries[i] = r.entry()
-	}
-	return entries, nil
-}
-
-// lockDue is for a database whose UPDATE returns no rows.
-func (s *Store) lockDue(ctx context.Context, c *sql.Conn, n int, by []byte) (got []*row, err error) {
-	err = readCommitted(ctx, c, func(tx *sql.Tx) error {
-		var hashes [][]byte
-		err := s.rows(ctx, tx, s.q.lockDue, []any{n}, func(rows *sql.Rows) error {
-			var h []byte
-			err := rows.Scan(&h)
-			hashes = append(hashes, h)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, h := range hashes {
-			if _, err := s.exec(ctx, tx, s.q.takeDue, s.o.Lease.Nanoseconds(), by, h); err != nil {
-				return err
-			}
-			r, err := s.one(ctx, tx, s.q.owned, h, by)
-			if err != nil {
-				return err
-			}
-			if r != nil {
-				got = append(got, r)
-			}
-		}
-		return nil
-	})
-	return got, err
-}
-
 // readCommitted is for a database that locks gaps by default, which would hold up every Begin and Enqueue.
 func readCommitted(ctx context.Context, c *sql.Conn, f func(tx *sql.Tx) error) error {
 	tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
@@ -256,11 +180,4 @@ func readCommitted(ctx context.Context, c *sql.Conn, f func(tx *sql.Tx) error) e
 		return err
 	}
 	return tx.Commit()
-}
-
-func older(a, b *row) int {
-	if c := cmp.Compare(a.created, b.created); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.seq, b.seq)
 }

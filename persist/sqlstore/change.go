@@ -40,6 +40,9 @@ func (s *Store) Settle(ctx context.Context, c persist.Claim, a persist.Answer) e
 	case !past(a.KeepName):
 		return s.change(ctx, "Settle", c, s.q.settleName, []any{state, reason, name, name}, s.ended)
 	}
+	if until := s.expected(hashOf(c.Ref)); until.After(now) {
+		return s.change(ctx, "Settle", c, s.q.settleName, []any{state, text(""), nanos(time.Time{}), nanos(until)}, s.ended)
+	}
 	return s.remove(ctx, c)
 }
 
@@ -89,44 +92,4 @@ func (s *Store) change(ctx context.Context, method string, c persist.Claim, quer
 func (s *Store) ended(ctx context.Context, c querier, hash []byte, token int64) (bool, error) {
 	is, err := s.integers(ctx, c, 2, s.q.ended, hash)
 	return len(is) == 2 && is[0] == token && is[1] == 0, err
-}
-
-// Forget takes an operation that nobody holds out of the store.
-func (s *Store) Forget(ctx context.Context, ref persist.Ref) error {
-	if err := s.enter(ctx, "Forget", ref); err != nil {
-		return err
-	}
-	defer s.leave()
-	hash := hashOf(ref)
-	var outcome error
-	lost, err := s.do(ctx, true, func(c *sql.Conn, lost bool) error {
-		outcome = nil
-		was, err := s.integers(ctx, c, 1, s.q.forget, hash)
-		switch {
-		case err != nil:
-			return err
-		case len(was) == 1:
-			if was[0] == 1 { // only the sweep had not come by
-				outcome = persist.ErrNotFound
-			}
-			return nil
-		}
-		is, err := s.integers(ctx, c, 2, s.q.ended, hash)
-		switch {
-		case err != nil:
-			return err
-		case len(is) > 0:
-			outcome = persist.ErrBusy
-		case !lost: // else it was the try before
-			outcome = persist.ErrNotFound
-		}
-		return nil
-	})
-	if err != nil {
-		return s.fail("Forget", ref, lost, err)
-	}
-	if outcome != nil {
-		return s.fail("Forget", ref, false, outcome)
-	}
-	return nil
 }

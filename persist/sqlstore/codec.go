@@ -1,10 +1,12 @@
 package sqlstore
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"time"
@@ -79,7 +81,7 @@ func encodeStrings(ss []string) []byte {
 	return appendStrings(nil, ss)
 }
 
-var errEncoding = errors.New("a header column is not what was written")
+var errEncoding = errors.New("it is not what was written")
 
 func cutStrings(b []byte) (ss []string, rest []byte, err error) {
 	n, k := binary.Uvarint(b)
@@ -97,6 +99,17 @@ func cutStrings(b []byte) (ss []string, rest []byte, err error) {
 		b = b[k+int(size):]
 	}
 	return ss, b, nil
+}
+
+func decodeStrings(b []byte) ([]string, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	ss, rest, err := cutStrings(b)
+	if err == nil && len(rest) > 0 {
+		err = errEncoding
+	}
+	return ss, err
 }
 
 func decodeHeader(b []byte) (http.Header, error) {
@@ -166,8 +179,10 @@ type row struct {
 	keepBody     int64
 	keepName     int64
 	state, owed  int64
+	bad          error // why rec is not what was written, without its contents
 }
 
+// scanRow reads all that can be read: a damaged column leaves row.bad, and the others as they are.
 func scanRow(rows *sql.Rows) (*row, error) {
 	var (
 		r                                                          row
@@ -189,14 +204,15 @@ func scanRow(rows *sql.Rows) (*row, error) {
 	rec.Scope, rec.ID, rec.Named, rec.Created = string(scope), string(id), named != 0, instant(r.created)
 	rec.Key, rec.Method, rec.Target, rec.KeyLife = string(key), string(method), string(target), time.Duration(keyLife)
 	rec.Body, a.Body = nullable(body), nullable(answerBody)
-	copy(rec.Fingerprint[:], fingerprint)
-	if rec.Header, err = decodeHeader(header); err != nil {
-		return nil, err
+	rec.Header, err = decodeHeader(header)
+	r.damaged("header", err)
+	rec.Omitted, err = decodeStrings(omitted)
+	r.damaged("omitted", err)
+	if copy(rec.Fingerprint[:], fingerprint) != len(fingerprint) || len(fingerprint) != len(rec.Fingerprint) {
+		r.damaged("fingerprint", errEncoding)
 	}
-	if len(omitted) > 0 {
-		if rec.Omitted, _, err = cutStrings(omitted); err != nil {
-			return nil, err
-		}
+	if !bytes.Equal(r.hash, hashOf(rec.Ref)) { // no claim of it could be found again
+		r.damaged("scope or id", errEncoding)
 	}
 	rec.Progress = persist.Progress{
 		Attempts: int(attempts), FirstSent: instant(firstSent), Seen: instant(seen), NotBefore: instant(notBefore),
@@ -205,13 +221,29 @@ func scanRow(rows *sql.Rows) (*row, error) {
 	if r.state == 0 {
 		return &r, nil
 	}
-	if a.Header, err = decodeHeader(answerHeader); err != nil {
-		return nil, err
+	a.Header, err = decodeHeader(answerHeader)
+	r.damaged("answer_header", err)
+	if r.state < int64(persist.Succeeded) || r.state > int64(persist.Abandoned) {
+		r.damaged("state", errEncoding)
 	}
 	a.State, a.Status, a.Truncated, a.Reason = persist.State(r.state), int(status), truncated != 0, string(reason)
 	a.KeepBody, a.KeepName, a.Owed = instant(r.keepBody), instant(r.keepName), r.owed != 0
 	rec.Answer = &a
 	return &r, nil
+}
+
+func (r *row) damaged(column string, err error) {
+	if err != nil && r.bad == nil {
+		r.bad = fmt.Errorf("the record cannot be read, column %s: %w", column, err)
+	}
+}
+
+// unreadable is why the record cannot be told; a bare one needs none of what a damage can be in, but for its name.
+func (r *row) unreadable() error {
+	if r.bare() {
+		return nil
+	}
+	return r.bad
 }
 
 func (r *row) busy() bool    { return r.held > r.now }

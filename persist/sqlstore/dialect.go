@@ -10,7 +10,8 @@ const (
 	// PostgreSQL, 12 and later.
 	PostgreSQL Dialect = iota + 1
 	// MariaDB, 10.6 and later, one primary: tokens grow within one server, so not over the nodes of a Galera cluster.
-	// With github.com/go-sql-driver/mysql, interpolateParams=true saves a round trip of each statement.
+	// With github.com/go-sql-driver/mysql, interpolateParams=true saves a round trip of each statement;
+	// clientFoundRows=true must not be set, Enqueue could not tell that a Ref is known.
 	MariaDB
 	// SQLite, 3.42 and later, for several processes on one host, never on a network file system. Migrate sets WAL mode,
 	// the store sets synchronous=FULL on each connection.
@@ -30,10 +31,12 @@ type dialect struct {
 	dir      string // of its migrations
 	numbered bool   // parameters are $1, $2, not ?
 
-	now      string // the clock: nanoseconds since 1970
-	token    string // a token above all before it
-	conflict string // end of an INSERT that leaves a known ref alone
-	slow     string // 1 if a statement has run so long that others may have had a claim meanwhile
+	now   string // the clock: nanoseconds since 1970
+	token string // a token above all before it
+	// tokenRight fails if this user may take no token, and takes none.
+	tokenRight string
+	conflict   string // end of an INSERT that leaves a known ref alone
+	slow       string // 1 if a statement has run so long that others may have had a claim meanwhile
 
 	allColumns string // lets an INSERT name a column that counts by itself
 
@@ -64,10 +67,11 @@ type dialect struct {
 var dialects = map[Dialect]*dialect{
 	PostgreSQL: {
 		name: "PostgreSQL", dir: "postgresql", numbered: true,
-		now:      `(SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000)`,
-		token:    `nextval('{token}')`,
-		conflict: `ON CONFLICT (ref_hash) DO NOTHING`,
-		slow:     `CASE WHEN clock_timestamp() > statement_timestamp() + interval '5 ms' THEN 1 ELSE 0 END`,
+		now:        `(SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000)`,
+		token:      `nextval('{token}')`,
+		tokenRight: `SELECT CASE WHEN has_sequence_privilege('{token}', 'USAGE, UPDATE') THEN 0 ELSE nextval('{token}') END`,
+		conflict:   `ON CONFLICT (ref_hash) DO NOTHING`,
+		slow:       `CASE WHEN clock_timestamp() > statement_timestamp() + interval '5 ms' THEN 1 ELSE 0 END`,
 
 		allColumns: `OVERRIDING SYSTEM VALUE`,
 
@@ -83,10 +87,11 @@ var dialects = map[Dialect]*dialect{
 	},
 	MariaDB: {
 		name: "MariaDB", dir: "mariadb",
-		now:      `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) * 1000)`,
-		token:    `NEXTVAL({token})`,
-		conflict: `ON DUPLICATE KEY UPDATE token = token`,
-		slow:     `CASE WHEN SYSDATE(6) > NOW(6) + INTERVAL 5000 MICROSECOND THEN 1 ELSE 0 END`,
+		now:        `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) * 1000)`,
+		token:      `NEXTVAL({token})`,
+		tokenRight: `SELECT NEXTVAL({token}) FROM {operations} WHERE 1 = 0`,
+		conflict:   `ON DUPLICATE KEY UPDATE token = token`,
+		slow:       `CASE WHEN SYSDATE(6) > NOW(6) + INTERVAL 5000 MICROSECOND THEN 1 ELSE 0 END`,
 
 		skip: true, gaps: true, timeout: true, doublings: 7,
 		readOnly: `SELECT @@global.read_only`,

@@ -60,13 +60,18 @@ func (e *SchemaError) Error() string {
 }
 func (e *SchemaError) Unwrap() error { return e.Err }
 
-// ReadOnlyError says that the database takes no writes, or none from this user.
+// ReadOnlyError says that the database takes no writes, or none from this user; or, with Options.ReadOnly, that this
+// user may not even read the tables.
 type ReadOnlyError struct {
 	Dialect Dialect
 	Err     error // nil where the server says so itself
+	reading bool  // it was to be read only
 }
 
 func (e *ReadOnlyError) Error() string {
+	if e.reading {
+		return fmt.Sprintf("sqlstore: the %v database does not let this user read its tables: grant SELECT on those of operations and schema: %s", e.Dialect, plain(e.Err))
+	}
 	s := fmt.Sprintf("sqlstore: the %v database takes no writes: connect to the primary, not to a replica, as a user who may read and write its tables", e.Dialect)
 	if e.Err != nil {
 		s += ": " + plain(e.Err)

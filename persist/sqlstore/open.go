@@ -32,6 +32,8 @@ type Store struct {
 	held    map[holding]time.Time
 	pruneAt int
 	fits    map[any]bool // driver's connections that are set up
+	told    map[persist.Ref]bool
+	late    map[string]time.Time // hashes of operations with an INSERT that may come, until then
 
 	removals   removals
 	background context.Context // ends with the store
@@ -44,8 +46,8 @@ var (
 	_ persist.Leaser = (*Store)(nil)
 )
 
-// Open checks that db is the database that o says, durable, with the tables of this version, which its user may change,
-// and returns a store on it. The store does not close db, nor must db be closed before it. Each call needs one connection
+// Open checks that db is the database that o says, durable, with the tables of this version, which its user may change
+// (or, with Options.ReadOnly, may read), and returns a store on it. The store does not close db, nor must db be closed before it. Each call needs one connection
 // of the pool at a time; db.SetMaxIdleConns should allow as many as are used at once, or each burst of calls connects
 // anew.
 //
@@ -55,7 +57,7 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, o: o, d: dialects[o.Dialect], q: o.statements(), held: map[holding]time.Time{}, pruneAt: 1024, fits: map[any]bool{}}
+	s := &Store{db: db, o: o, d: dialects[o.Dialect], q: o.statements(), held: map[holding]time.Time{}, pruneAt: 1024, fits: map[any]bool{}, told: map[persist.Ref]bool{}, late: map[string]time.Time{}}
 	if s.d.oneWriter {
 		s.writer = make(chan struct{}, 1)
 	}
@@ -69,7 +71,7 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.background, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	if o.SweepEvery > 0 {
+	if o.SweepEvery > 0 && !o.ReadOnly {
 		s.tending.Go(func() { s.tend(s.background) })
 	}
 	return s, nil
@@ -109,13 +111,15 @@ func dial(ctx context.Context, db *sql.DB, o Options) (*sql.Conn, error) {
 }
 
 func (s *Store) check(ctx context.Context, c *sql.Conn) error {
-	if err := writable(ctx, c, s.o); err != nil {
-		return err
+	if !s.o.ReadOnly {
+		if err := writable(ctx, c, s.o); err != nil {
+			return err
+		}
 	}
 	have, err := schemaVersion(ctx, c, s.o)
 	switch want := len(Migrations(s.o)); {
 	case err != nil && denied(err):
-		return &ReadOnlyError{Dialect: s.o.Dialect, Err: err}
+		return &ReadOnlyError{Dialect: s.o.Dialect, Err: err, reading: s.o.ReadOnly}
 	case err != nil && fateOf(err) != failed:
 		return &ConnectError{Dialect: s.o.Dialect, Err: err}
 	case have != want:
@@ -124,7 +128,7 @@ func (s *Store) check(ctx context.Context, c *sql.Conn) error {
 	if err := s.permitted(ctx, c); err != nil {
 		return err
 	}
-	if s.o.AllowVolatile {
+	if s.o.AllowVolatile || s.o.ReadOnly {
 		return nil
 	}
 	var what string
@@ -163,6 +167,13 @@ func writable(ctx context.Context, c *sql.Conn, o Options) error {
 
 // permitted finds out whether this user may change what the store changes, and changes nothing.
 func (s *Store) permitted(ctx context.Context, c *sql.Conn) error {
+	if s.o.ReadOnly {
+		err := notWritten(s.o.Dialect, s.o.patient(ctx, func() error { return execute(ctx, c, s.q.readable) }))
+		if e, is := err.(*ReadOnlyError); is { //nolint:errorlint // as it was made
+			e.reading = true
+		}
+		return err
+	}
 	if s.d.probe != "" { // whoever may open the file for writing
 		return nil
 	}

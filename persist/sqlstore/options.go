@@ -34,7 +34,12 @@ type Options struct {
 	Listen Listener
 	// PollEvery is how often Wake looks for operations that are due. 0: a second; a minute with Listen.
 	PollEvery time.Duration
-	// Logger is told which background work failed. Nil: slog.Default.
+	// ReadOnly opens for Get and List alone, on a hot standby too, or as a user who may only SELECT on the operations
+	// and the schema table: Open does not ask for what only writers need. Every other method but Flush and Close
+	// returns an error, Wake a nil channel, and nothing is swept.
+	ReadOnly bool
+	// Logger is told which background work failed, and once each of operations that ClaimDue and List passed over.
+	// Nil: slog.Default.
 	Logger *slog.Logger
 }
 

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -57,11 +58,21 @@ type wire struct {
 	conns map[net.Conn]bool
 	// answer, if set, is asked before bytes from the server are handed over; false loses them and the connection.
 	answer func() bool
+	// fate, if set, is asked what becomes of bytes for the server.
+	fate func(sent []byte) sending
+	late []func(t *testing.T)
+}
+
+// sending says what becomes of a statement.
+type sending struct {
+	late bool   // it arrives once deliver is called, its connection is lost for who sent it
+	lost func() // called once it was answered; the answer is lost
 }
 
 type wired struct {
 	net.Conn
 	w *wire
+	sending
 }
 
 func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -76,13 +87,65 @@ func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error)
 			w.conns = map[net.Conn]bool{}
 		}
 		w.conns[c] = true
-		c = wired{c, w}
+		c = &wired{Conn: c, w: w}
 	}
 	return c, err
 }
 
-func (c wired) Read(b []byte) (int, error) {
+func (c *wired) Write(b []byte) (int, error) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	if c.late { // its end
+		return len(b), nil
+	}
+	if c.w.fate != nil {
+		c.sending = c.w.fate(b)
+	}
+	if !c.late {
+		return c.Conn.Write(b)
+	}
+	delete(c.w.conns, c.Conn)
+	b = bytes.Clone(b)
+	c.w.late = append(c.w.late, func(t *testing.T) {
+		require.NoError(t, c.Conn.SetDeadline(time.Now().Add(20*time.Second)))
+		_, err := c.Conn.Write(b)
+		require.NoError(t, err)
+		_, err = c.Conn.Read(make([]byte, 4096))
+		require.NoError(t, err, "it was executed")
+		require.NoError(t, c.Conn.Close())
+	})
+	return len(b), nil
+}
+
+// deliver lets late statements arrive.
+func (w *wire) deliver(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	late := w.late
+	w.late = nil
+	w.mu.Unlock()
+	require.NotEmpty(t, late)
+	for _, f := range late {
+		f(t)
+	}
+}
+
+func (w *wire) decide(fate func(sent []byte) sending) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fate = fate
+}
+
+func (c *wired) Read(b []byte) (int, error) {
+	if c.late {
+		return 0, net.ErrClosed
+	}
 	n, err := c.Conn.Read(b)
+	if c.lost != nil {
+		c.lost()
+		_ = c.Conn.Close()
+		return 0, net.ErrClosed
+	}
 	c.w.mu.Lock()
 	answer := c.w.answer
 	c.w.mu.Unlock()
@@ -93,7 +156,17 @@ func (c wired) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c wired) Close() error {
+func (c *wired) SetDeadline(at time.Time) error {
+	if c.late {
+		return nil
+	}
+	return c.Conn.SetDeadline(at)
+}
+
+func (c *wired) Close() error {
+	if c.late {
+		return nil
+	}
 	c.w.mu.Lock()
 	delete(c.w.conns, c.Conn)
 	c.w.mu.Unlock()

@@ -21,8 +21,12 @@ func (s *Store) Get(ctx context.Context, ref persist.Ref) (persist.Record, error
 		r, err = s.one(ctx, c, s.q.get, hashOf(ref))
 		return err
 	})
-	if err == nil && (r == nil || r.gone()) {
-		err = persist.ErrNotFound
+	if err == nil {
+		if r == nil || r.gone() {
+			err = persist.ErrNotFound
+		} else {
+			err = r.unreadable()
+		}
 	}
 	if err != nil {
 		return persist.Record{}, s.fail("Get", ref, false, err)
@@ -34,10 +38,12 @@ func (s *Store) Get(ctx context.Context, ref persist.Ref) (persist.Record, error
 type place struct{ created, seq int64 }
 
 // List holds no connection while its consumer is at work. It reads keys by the page, and as many records at once as
-// have small bodies; a large one is read alone.
+// have small bodies; a large one is read alone. It goes on behind records that cannot be read, and ends with the error
+// of the first.
 func (s *Store) List(ctx context.Context, f persist.Filter) iter.Seq2[persist.Record, error] {
 	return func(yield func(persist.Record, error) bool) {
 		at := place{math.MinInt64, math.MinInt64}
+		var bad error
 		for {
 			keys, err := s.keys(ctx, f, at)
 			if err != nil {
@@ -45,6 +51,9 @@ func (s *Store) List(ctx context.Context, f persist.Filter) iter.Seq2[persist.Re
 				return
 			}
 			if len(keys) == 0 {
+				if bad != nil {
+					yield(persist.Record{}, bad)
+				}
 				return
 			}
 			for len(keys) > 0 {
@@ -61,6 +70,13 @@ func (s *Store) List(ctx context.Context, f persist.Filter) iter.Seq2[persist.Re
 					return
 				}
 				for _, r := range rows {
+					if err := r.unreadable(); err != nil {
+						s.passOver(ctx, r)
+						if bad == nil {
+							bad = s.fail("List", r.rec.Ref, false, err)
+						}
+						continue
+					}
 					if rec := r.view(); !r.gone() && f.Match(&rec) && !yield(rec, nil) {
 						return
 					}

@@ -179,9 +179,14 @@ func (s *Store) enter(ctx context.Context, method string, ref persist.Ref) error
 	if s.closed {
 		return s.fail(method, ref, false, persist.ErrClosed)
 	}
+	if s.o.ReadOnly && method != "Get" && method != "List" && method != "Flush" {
+		return s.fail(method, ref, false, errReadOnly)
+	}
 	s.calls.Add(1)
 	return nil
 }
+
+var errReadOnly = errors.New("the store was opened with Options.ReadOnly, for Get and List alone")
 
 func (s *Store) leave() { s.calls.Done() }
 
@@ -216,9 +221,11 @@ func (s *Store) drop(hash []byte, token int64) {
 	delete(s.held, holding{string(hash), token})
 }
 
-// sure reports whether nobody else can have claimed what this store holds.
+// sure reports whether nobody else can have claimed what this store holds: not past its lease, by the wall or by
+// monotonic time, whichever has moved more.
 func (s *Store) sure(hash []byte, token int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Now().Before(s.held[holding{string(hash), token}])
+	until, now := s.held[holding{string(hash), token}], time.Now()
+	return now.Before(until) && now.Round(0).Before(until.Round(0))
 }

@@ -13,6 +13,8 @@ const columns = `ref_hash, seq, scope, id, named, created, op_key, method, targe
 
 const (
 	isFree = `held_until <= {now}`
+	// No claim, or that under which ClaimDue puts off a record that it cannot read.
+	isOpen = `(` + isFree + ` OR owner = {nobody})`
 	isMine = `ref_hash = ? AND token = ? AND held_until > {now}`
 	isDue  = `due_order IS NOT NULL AND ` + isFree + ` AND (state <> 0 OR not_before <= {now})`
 	// A settled operation past both times is not there, one past the first is a name.
@@ -29,7 +31,7 @@ const (
 		`fingerprint, key_life, attempts, first_sent, seen, not_before, parked, poll_url, last_status, last_error, ` +
 		`due_order, owner, token, held_until) VALUES ` +
 		`(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {next}, `
-	take = `UPDATE {operations} SET token = {next}, held_until = {now} + ?, owner = ? WHERE ref_hash = ? AND (` + isFree + ` OR owner = ?) AND `
+	take = `UPDATE {operations} SET token = {next}, held_until = {now} + ?, owner = ? WHERE ref_hash = ? AND (` + isOpen + ` OR owner = ?) AND `
 )
 
 // statements are the texts for one dialect and one set of tables.
@@ -38,12 +40,15 @@ type statements struct {
 	takePending, takeWhole                  string
 	takeDue, lockDue, anyDue                string
 	mark, replace, settle, settleName, free string
+	putOff                                  string
 	remove                                  string // of many, with two arrays
 	removeHead, removeOne                   string // of many, as a list
-	forget, get, owned, ended               string
+	forget, seen, get, owned, ended         string
+	prevent                                 string
 	sweepGone, sweepBare                    string
 	notify                                  string
 	harmless                                []string // what the store does to its tables, done to no row
+	readable                                string
 }
 
 func (o Options) statements() statements {
@@ -75,6 +80,10 @@ func (o Options) statements() statements {
 		enqueue:  insert + `0) ` + conflict,
 		reset:    `DELETE FROM {operations} WHERE ref_hash = ? AND ` + isGone,
 		withdraw: `DELETE FROM {operations} WHERE ref_hash = ? AND owner = ? AND state = 0`,
+		prevent: `INSERT INTO {operations} (ref_hash, scope, id, named, created, op_key, method, target, fingerprint, key_life, ` +
+			`attempts, first_sent, seen, not_before, parked, poll_url, last_status, last_error, state, owner, token, held_until, sweep_at) ` +
+			`VALUES (?, ?, ?, 0, {never}, {none}, {none}, {none}, ?, 0, 0, {never}, {never}, {never}, 0, {none}, 0, {none}, 4, ` +
+			`?, {next}, 0, {now} + ?) ` + conflict,
 
 		takePending: take + `state = 0` + returning,
 		takeWhole:   take + isWhole + returning,
@@ -91,15 +100,17 @@ func (o Options) statements() statements {
 			`held_until = 0 WHERE ` + isMine,
 		settleName: `UPDATE {operations} SET state = ?, reason = ?, keep_name = ?, owed = 0, due_order = NULL, sweep_at = ?, ` +
 			`held_until = 0, ` + bare + ` WHERE ` + isMine,
-		free: `UPDATE {operations} SET held_until = 0 WHERE ` + isMine,
+		free:   `UPDATE {operations} SET held_until = 0 WHERE ` + isMine,
+		putOff: `UPDATE {operations} SET owner = {nobody} WHERE ` + isMine,
 
 		remove: `DELETE FROM {operations} o USING unnest(?::text::bytea[], ?::text::bigint[]) AS v (h, t) ` +
 			`WHERE ref_hash = v.h AND token = v.t AND held_until > {now} RETURNING ref_hash`,
 		removeHead: `DELETE FROM {operations} WHERE held_until > {now} AND (`,
 		removeOne:  `(ref_hash = ? AND token = ?)`,
 
-		forget: `DELETE FROM {operations} WHERE ref_hash = ? AND ` + isFree + ` RETURNING CASE WHEN state <> 0 AND owed = 0 ` +
-			`AND keep_body <= {now} AND keep_name <= {now} THEN 1 ELSE 0 END`,
+		forget: `DELETE FROM {operations} WHERE ref_hash = ? AND token = ? AND ` + isOpen,
+		seen: `SELECT seq, token, CASE WHEN ` + isOpen + ` THEN 1 ELSE 0 END, CASE WHEN ` + isGone + ` THEN 1 ELSE 0 END ` +
+			`FROM {operations} WHERE ref_hash = ?`,
 		get:   `SELECT ` + columns + ` FROM {operations} WHERE ref_hash = ?`,
 		owned: `SELECT ` + columns + ` FROM {operations} WHERE ref_hash = ? AND owner = ?`,
 		ended: `SELECT token, held_until FROM {operations} WHERE ref_hash = ?`,
@@ -110,8 +121,9 @@ func (o Options) statements() statements {
 		harmless: []string{
 			o.expand(`INSERT INTO {operations} ` + d.allColumns + ` SELECT * FROM {operations} WHERE 1 = 0`),
 			o.expand(`UPDATE {operations} SET owed = owed WHERE 1 = 0`), o.expand(`DELETE FROM {operations} WHERE 1 = 0`),
-			o.expand(`SELECT {next}`),
+			o.expand(d.tokenRight),
 		},
+		readable: `SELECT ` + columns + ` FROM {operations} WHERE 1 = 0`,
 	}
 	choose := `SELECT ref_hash AS h FROM {operations} WHERE ` + isDue + ` ORDER BY due_order, seq LIMIT ?`
 	if d.skip {
@@ -129,8 +141,8 @@ func (o Options) statements() statements {
 	}
 	for _, text := range []*string{
 		&s.begin, &s.enqueue, &s.reset, &s.withdraw, &s.takePending, &s.takeWhole, &s.takeDue, &s.lockDue, &s.anyDue,
-		&s.mark, &s.replace, &s.settle, &s.settleName, &s.free, &s.remove, &s.removeHead, &s.removeOne,
-		&s.forget, &s.get, &s.owned, &s.ended, &s.sweepGone, &s.sweepBare, &s.notify,
+		&s.mark, &s.replace, &s.settle, &s.settleName, &s.free, &s.putOff, &s.remove, &s.removeHead, &s.removeOne,
+		&s.forget, &s.seen, &s.prevent, &s.get, &s.readable, &s.owned, &s.ended, &s.sweepGone, &s.sweepBare, &s.notify,
 	} {
 		*text = o.expand(*text)
 	}
@@ -140,11 +152,14 @@ func (o Options) statements() statements {
 // expand fills in the names of tables and what the dialect says its own way.
 func (o Options) expand(text string) string {
 	d := dialects[o.Dialect]
-	none := `''`
-	if o.Dialect == SQLite {
+	none, nobody := `''`, `x'00000000000000000000000000000000'`
+	switch o.Dialect {
+	case SQLite:
 		none = `x''` // a text is no blob
+	case PostgreSQL:
+		nobody = `decode('00000000000000000000000000000000', 'hex')`
 	}
-	text = strings.NewReplacer(`{now}`, d.now, `{next}`, d.token, `{none}`, none, `{never}`, `-9223372036854775808`).Replace(text)
+	text = strings.NewReplacer(`{now}`, d.now, `{next}`, d.token, `{none}`, none, `{nobody}`, nobody, `{never}`, `-9223372036854775808`).Replace(text)
 	text = strings.NewReplacer(
 		`{operations}`, o.table("operations"), `{schema}`, o.table("schema"), `{token}`, o.table("token"), `{channel}`, o.channel(),
 		`{database}`, o.Schema, `{prefix}`, o.Prefix,

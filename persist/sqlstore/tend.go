@@ -55,8 +55,12 @@ func (s *Store) sweepSome(ctx context.Context, c *sql.Conn, query string) (int64
 
 // Wake returns a channel that gets a value when operations may be due: on PostgreSQL with Options.Listen at once after
 // the commit of an Enqueue, and everywhere, each Options.PollEvery, if ClaimDue would find some. Values that nobody
-// takes are dropped but for one. The channel is closed once ctx has ended or the store was closed.
+// takes are dropped but for one. The channel is closed once ctx has ended or the store was closed. Nil, which never
+// wakes, with Options.ReadOnly.
 func (s *Store) Wake(ctx context.Context) <-chan struct{} {
+	if s.o.ReadOnly {
+		return nil
+	}
 	woken := make(chan struct{}, 1)
 	wake := func() {
 		select {
