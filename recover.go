@@ -137,7 +137,10 @@ func (c *Client) KeepRecovering(ctx context.Context, r Recovery) error {
 		t := time.NewTimer(r.Interval/2 + jitter(r.Interval))
 		select {
 		case <-t.C:
-		case <-wake:
+		case _, open := <-wake:
+			if !open { // the store is about to be closed
+				wake = nil
+			}
 		case <-ctx.Done():
 		case <-c.ctx.Done():
 		}

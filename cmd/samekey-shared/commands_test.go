@@ -289,7 +289,7 @@ func TestPrintByDialect(t *testing.T) {
 	r = run(t, "migrate", "-print", "postgres:?prefix=a;b")
 	require.Equal(t, 2, r.code)
 	require.Contains(t, r.err, "plain names")
-	require.Equal(t, 2, run(t, "migrate", "-print", "oracle").code)
+	refused(t, "", run(t, "migrate", "-print", "oracle"), "-print takes a URL, or the scheme of one: postgres, postgresql, mysql, mariadb, sqlite\n")
 	r = run(t, "migrate", "-print", "redis")
 	require.Zero(t, r.code)
 	require.Empty(t, r.out, "nothing that a migration tool would trip over")

@@ -9,10 +9,12 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/samekey/samekey/persist/sqlstore"
@@ -44,13 +46,13 @@ func (d *database) explain(l *location, err error) error {
 	case errors.As(err, &connect) && denied(connect.Err):
 		return d.lacking(l, connect.Err)
 	case errors.As(err, &connect):
-		return unreached(name, d.dialect, connect.Err)
+		return unreached(name, d.dialect, loginOf(l), connect.Err)
 	case denied(err):
 		return because(err, "%s: this user lacks the right to do that: migrate as one who may create and alter tables", name)
 	case code(err) == "3F000":
 		return because(err, "%s: there is no schema %s: CREATE SCHEMA %[2]s makes it", name, l.schema)
 	}
-	return unreached(name, d.dialect, err)
+	return unreached(name, d.dialect, loginOf(l), err)
 }
 
 // lacking names all rights: the database does not always say which one is missing.
@@ -112,8 +114,25 @@ func (d *database) schema(name string, e *sqlstore.SchemaError) error {
 	return fmt.Errorf("%s has schema version %d, newer than %d, which this tool knows: use a newer samekey-shared", name, e.Have, e.Want)
 }
 
+// loginOf says what mends a login that was refused: where the password came from.
+func loginOf(l *location) string {
+	if l.password() {
+		return "mend user or password in the URL"
+	}
+	if !strings.HasPrefix(l.scheme, "postgres") {
+		return "there is no password in the URL"
+	}
+	if os.Getenv("PGPASSWORD") != "" {
+		return "mend the user in the URL, or the environment's PGPASSWORD"
+	}
+	if c, err := pgx.ParseConfig(l.driverURL()); err == nil && c.Password != "" {
+		return "mend the user in the URL, or the password in ~/.pgpass (or where PGPASSFILE or the URL's passfile says)"
+	}
+	return "there is no password, neither in the URL nor in the environment's PGPASSWORD, and ~/.pgpass has none for it"
+}
+
 // unreached tells why there is no connection.
-func unreached(name string, server any, err error) error {
+func unreached(name string, server any, login string, err error) error {
 	var dns *net.DNSError
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -123,7 +142,7 @@ func unreached(name string, server any, err error) error {
 	case c == "3D000", c == "1049":
 		return because(err, "%s: there is no such database: create it, or mend the URL", name)
 	case c == "28P01", c == "28000", c == "1045", c == "1698", goredis.IsAuthError(err):
-		return because(err, "%s refuses the login: mend user or password in the URL, or in the environment's SAMEKEY_STORE", name)
+		return because(err, "%s refuses the login: %s", name, login)
 	case c == "53300", c == "1040", c == "1203", goredis.IsMaxClientsError(err):
 		return because(err, "%s has no connection left: try again, or let the server take more", name)
 	case errors.As(err, &dns):
@@ -134,7 +153,7 @@ func unreached(name string, server any, err error) error {
 		return because(err, "%s: no answer in time: does the server run, and is it to be reached from here?", name)
 	case errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return because(err, "%s: no answer of a server of %v: are host and port right?", name, server)
-	case errors.Is(err, fs.ErrNotExist):
+	case server == sqlstore.SQLite && errors.Is(err, fs.ErrNotExist):
 		return because(err, "%s: there is no such file: samekey-shared migrate makes it", name)
 	case server == sqlstore.SQLite:
 		return because(err, "%s: the file cannot be used", name)

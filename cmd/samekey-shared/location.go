@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"regexp"
 	"strings"
@@ -27,20 +28,31 @@ func locate(raw string) (location, error) {
 	scheme, rest, _ := strings.Cut(raw, ":")
 	l := location{scheme: scheme}
 	rest, query, _ := strings.Cut(rest, "?")
-	if after, is := strings.CutPrefix(rest, "//"); is {
+	after, slashes := strings.CutPrefix(rest, "//")
+	if !slashes && rest != "" && scheme != "sqlite" {
+		return l, fmt.Errorf("%w; and it begins with %s://", errURL, scheme)
+	}
+	if slashes {
 		rest = ""
 		if i := strings.IndexByte(after, '/'); i >= 0 {
 			after, rest = after[:i], after[i:]
 		}
 		l.authority = after
 	}
-	if !strings.Contains(l.authority, "@") { // a password with a / or ? in it ends there, and looks like a port
+	_, address, named := strings.Cut(l.authority, "@")
+	if !named {
+		address = l.authority
+	}
+	if strings.Contains(address, "(") {
+		return l, fmt.Errorf("the URL cannot be read: host and port stand alone in it, as in %s://USER@HOST:PORT/DATABASE, without tcp( )", scheme)
+	}
+	if !named { // a password with a / or ? in it ends there, and looks like a port
 		_, port, has := strings.Cut(l.authority, ":")
 		if has && (strings.Contains(rest, "@") || strings.Trim(port, "0123456789") != "" && !hosts.MatchString(l.authority)) {
 			return l, errURL
 		}
 	}
-	if strings.ContainsAny(l.authority, "# ") {
+	if strings.ContainsAny(l.authority, "# ") || scheme != "sqlite" && ambiguous(address, rest, query, named) {
 		return l, errURL
 	}
 	var err error
@@ -63,6 +75,19 @@ func locate(raw string) (location, error) {
 	}
 	l.query = strings.Join(others, "&")
 	return l, nil
+}
+
+// ambiguous reports whether user and password may end at another @ than the first one, or than none.
+func ambiguous(address, path, query string, named bool) bool {
+	if strings.Contains(address, "@") || named && strings.Contains(path+query, "@") {
+		return true
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		if name, _, _ := strings.Cut(pair, "="); strings.Contains(name, "@") {
+			return true
+		}
+	}
+	return false
 }
 
 // name is what outputs call the store: all that tells it from others, and no password.
@@ -96,6 +121,13 @@ func (l *location) driverURL() string {
 		u += "?" + l.query
 	}
 	return u
+}
+
+// password reports whether there is one in the URL.
+func (l *location) password() bool {
+	user, _, named := strings.Cut(l.authority, "@")
+	params, _ := l.parameters()
+	return named && strings.Contains(user, ":") || params.Has("password")
 }
 
 // parameters returns the driver's.

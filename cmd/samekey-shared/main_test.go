@@ -327,7 +327,12 @@ func run(t *testing.T, args ...string) ran {
 
 func runEnv(t *testing.T, env []string, args ...string) ran {
 	t.Helper()
-	cmd := exec.Command(binary, args...)
+	return runTool(t, binary, env, args...)
+}
+
+func runTool(t *testing.T, tool string, env []string, args ...string) ran {
+	t.Helper()
+	cmd := exec.Command(tool, args...)
 	cmd.Env = append(os.Environ(), env...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut

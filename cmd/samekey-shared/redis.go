@@ -16,8 +16,12 @@ import (
 
 var redisKind = tool.Kind{
 	Schemes: []string{"redis", "rediss"}, Open: openRedis,
-	Usage: "redis://USER@HOST/NUMBER?prefix=P\tRedis; rediss: is TLS, cluster=true a Cluster",
+	Usage: "redis://USER:PASSWORD@HOST/NUMBER?prefix=P\tRedis; rediss: is TLS, cluster=true a Cluster",
 }
+
+// errPassword does not quote: what stands alone before the @ is a password more often than a user. The driver would log in
+// with neither.
+var errPassword = errors.New("the URL has a user without a password, or a password without its colon: write redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST")
 
 func redisClient(l *location) (goredis.UniversalClient, error) {
 	params, err := l.parameters()
@@ -65,6 +69,9 @@ func openRedis(ctx context.Context, raw string, w tool.Want) (tool.Opened, error
 	if l.schema != "" {
 		return tool.Opened{}, errors.New("no schemas in Redis: leave schema out of the URL")
 	}
+	if user, _, named := strings.Cut(l.authority, "@"); named && !l.password() || strings.HasSuffix(user, ":") {
+		return tool.Opened{}, errPassword
+	}
 	opened := tool.Opened{Name: l.name()}
 	client, err := redisClient(&l)
 	if err != nil {
@@ -82,7 +89,7 @@ func openRedis(ctx context.Context, raw string, w tool.Want) (tool.Opened, error
 	}
 	if err != nil {
 		_ = client.Close()
-		return opened, explainRedis(opened.Name, err)
+		return opened, explainRedis(&l, err)
 	}
 	opened.Store = redisStore{s, client}
 	return opened, nil
@@ -110,7 +117,8 @@ func openKeys(ctx context.Context, client goredis.UniversalClient, o redis.Optio
 }
 
 // explainRedis says what is wrong, and the mend, in the words of the command line.
-func explainRedis(name string, err error) error {
+func explainRedis(l *location, err error) error {
+	name := l.name()
 	var (
 		connect  *redis.ConnectError
 		format   *redis.FormatError
@@ -137,5 +145,5 @@ func explainRedis(name string, err error) error {
 	case goredis.IsPermissionError(err):
 		return because(err, "%s: this user lacks a right: it needs all commands of scripts and data on the keys of the prefix, INFO, and CONFIG GET", name)
 	}
-	return unreached(name, "Redis", err)
+	return unreached(name, "Redis", loginOf(l), err)
 }

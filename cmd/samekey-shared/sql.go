@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,10 +148,37 @@ func (d *database) locate(raw string) (location, error) {
 			err = fmt.Errorf("schema and prefix of a URL are plain names of at most 24 letters, digits and underscores, not %q", own)
 		}
 	}
-	if err == nil && d.dialect == sqlstore.SQLite && l.schema != "" {
-		err = errors.New("SQLite has no schemas: leave schema out of the URL, or name another file")
+	if err == nil && d.dialect == sqlstore.SQLite {
+		err = fileOnly(&l)
 	}
 	return l, err
+}
+
+// fileOnly refuses what SQLite and its driver would pass over in silence.
+func fileOnly(l *location) error {
+	if l.schema != "" {
+		return errors.New("SQLite has no schemas: leave schema out of the URL, or name another file")
+	}
+	if strings.HasPrefix(l.path, "file:") {
+		return errors.New("this is a DSN of the driver: write sqlite:PATH, and no file: before it")
+	}
+	params, err := l.parameters()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		if !slices.Contains(sqliteParams, name) {
+			return fmt.Errorf("SQLite has no parameter %q: a URL takes prefix, and %s", name, strings.Join(sqliteParams, ", "))
+		}
+	}
+	return nil
+}
+
+// sqliteParams are those of a file: URI (https://sqlite.org/uri.html) and of modernc.org/sqlite (its Driver.Open).
+var sqliteParams = []string{
+	"cache", "immutable", "mode", "modeof", "nolock", "psow", "vfs",
+	"_auto_vacuum", "_busy_timeout", "_defensive", "_dqs", "_error_rc", "_fk", "_foreign_keys", "_inttotime", "_journal", "_journal_mode", "_pragma",
+	"_query_only", "_sync", "_synchronous", "_texttotime", "_time_format", "_time_integer_format", "_timeout", "_timezone", "_txlock", "_vacuum",
 }
 
 func (d *database) options(l *location) sqlstore.Options {
@@ -184,6 +213,7 @@ func (d *database) openStore(ctx context.Context, raw string, w tool.Want) (tool
 	db.SetMaxIdleConns(idleConns)
 	o := d.options(&l)
 	o.Lease = w.Lease
+	o.ReadOnly = w.Use == tool.Reading // on a hot standby too, and as a user who may only read
 	opened := tool.Opened{Name: l.name()}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout) // the store outlives it
 	defer cancel()

@@ -42,6 +42,17 @@ func refused(t *testing.T, where string, r ran, want ...string) {
 	}
 }
 
+// refusedLogin wants the mend to name the URL, and the variable that it is from only where it is.
+func refusedLogin(t *testing.T, where string) {
+	t.Helper()
+	const want = "refuses the login: mend user or password in the URL ("
+	r := run(t, "check", where)
+	refused(t, where, r, want)
+	require.NotRegexp(t, "SAMEKEY_STORE|PGPASSWORD|pgpass", r.err)
+	r = runEnv(t, []string{"SAMEKEY_STORE=" + where}, "check", "-")
+	refused(t, where, r, want, "the URL is that of the environment's SAMEKEY_STORE")
+}
+
 // deaf accepts connections and never says a word.
 func deaf(t *testing.T) string {
 	t.Helper()
@@ -114,7 +125,15 @@ func TestUnfitPostgreSQL(t *testing.T) {
 		u := url.URL{Scheme: "postgres", User: url.UserPassword("ops", password), Host: s.Addr(), Path: "/" + database, RawQuery: "sslmode=disable"}
 		return u.String()
 	}
-	unfit(t, as("wr0ng-passw0rd", "postgres"), "refuses the login", "SAMEKEY_STORE")
+	refusedLogin(t, as("wr0ng-passw0rd", "postgres"))
+	bare := strings.Replace(as(secret, "postgres"), ":"+url.UserPassword("", secret).String()[1:]+"@", "@", 1)
+	require.Contains(t, bare, "//ops@")
+	home := []string{"HOME=" + t.TempDir(), "PGPASSFILE=", "PGPASSWORD="}
+	refused(t, bare, runEnv(t, home, "check", bare), "refuses the login: there is no password, neither in the URL nor in the environment's PGPASSWORD, and ~/.pgpass")
+	refused(t, bare, runEnv(t, append(home, "PGPASSWORD=wr0ng-passw0rd"), "check", bare), "refuses the login: mend the user in the URL, or the environment's PGPASSWORD (")
+	passfile := filepath.Join(t.TempDir(), "pgpass")
+	require.NoError(t, os.WriteFile(passfile, []byte("*:*:*:*:wr0ng-passw0rd\n"), 0o600))
+	refused(t, bare, runEnv(t, append(home, "PGPASSFILE="+passfile), "check", bare), "refuses the login: mend the user in the URL, or the password in ~/.pgpass")
 	unfit(t, as(secret, "nowhere"), "there is no such database")
 	unfit(t, strings.Replace(as(secret, "postgres"), s.Addr(), closedPort(t), 1), "cannot be reached", "does the server run")
 	unfit(t, strings.Replace(as(secret, "postgres"), s.Addr(), "nowhere.invalid", 1), "host is not known")
@@ -162,7 +181,10 @@ func TestUnfitMariaDB(t *testing.T) {
 		u := url.URL{Scheme: "mariadb", User: url.UserPassword("ops", password), Host: s.Addr(), Path: "/" + database}
 		return u.String()
 	}
-	unfit(t, as("wr0ng-passw0rd", "pay"), "refuses the login", "SAMEKEY_STORE")
+	refusedLogin(t, as("wr0ng-passw0rd", "pay"))
+	r := run(t, "check", "mysql://ops@"+s.Addr()+"/pay")
+	refused(t, "", r, "refuses the login: there is no password in the URL")
+	require.NotContains(t, r.err, "PGPASSWORD")
 	unfit(t, as(secret, "pay"), "lacks a right")
 	unfit(t, strings.Replace(as(secret, "pay"), s.Addr(), closedPort(t), 1), "cannot be reached", "does the server run")
 	unfit(t, strings.Replace(as(secret, "pay"), s.Addr(), "nowhere.invalid", 1), "host is not known")
@@ -175,7 +197,7 @@ func TestUnfitMariaDB(t *testing.T) {
 			"SELECT on samekey_schema, SELECT, INSERT on the sequence samekey_token")
 		p.exec(t, "GRANT "+grant+" TO ops")
 	}
-	r := run(t, "check", as(secret, "pay"))
+	r = run(t, "check", as(secret, "pay"))
 	require.Zero(t, r.code, r.err)
 	require.Contains(t, r.out, "mariadb://ops@"+s.Addr()+"/pay\n")
 	r = run(t, "check", "mysql://root@/pay?socket="+filepath.Join(s.Dir(), "s"))
@@ -195,12 +217,23 @@ func TestUnfitSQLite(t *testing.T) {
 	unfit(t, "sqlite://host/x.db", "a file has no host")
 	unfit(t, "sqlite::memory:", "belongs to one process")
 	unfit(t, "sqlite:"+dir+"/x.db?schema=a", "SQLite has no schemas")
+	for _, args := range [][]string{{"list"}, {"check"}, {"migrate"}, {"migrate", "-print"}} {
+		refused(t, "", run(t, append(args, "sqlite:"+dir+"/x.db?prefxi=x")...), `SQLite has no parameter "prefxi": a URL takes prefix, and`)
+		refused(t, "", run(t, append(args, "sqlite:file:"+dir+"/x.db?_pragma=busy_timeout(5000)")...), "write sqlite:PATH, and no file: before it")
+	}
+	require.NoFileExists(t, filepath.Join(dir, "x.db"))
+	shop := filepath.Join(dir, "shop.db")
+	require.NoError(t, os.WriteFile(shop, []byte("SQLite format 3\x00"), 0o600))
+	for _, cmd := range []string{"list", "check", "stats", "migrate"} {
+		refused(t, "", run(t, cmd, shop), shop+" is a file, and a journal is a directory: if it is a database of SQLite, write sqlite:"+shop)
+	}
 	refused(t, "", run(t, "migrate", "sqlite:"+dir+"/none/x.db"), "there is no directory "+dir+"/none")
 	text := filepath.Join(dir, "text")
 	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("not a database\n", 100)), 0o600))
 	unfit(t, "sqlite:"+text, "cannot be used", "not a database")
 	p := fresh(t, "SQLite").migrated(t)
 	unfit(t, p.URL+"&immutable=1", "takes no writes")
+	require.Zero(t, run(t, "check", p.URL+"&_pragma=busy_timeout(5000)&_txlock=immediate").code)
 	r := run(t, "check", "sqlite://"+p.Where+"?prefix="+p.O.Prefix)
 	require.Zero(t, r.code, r.err)
 	refused(t, "", run(t, "check", "oracle://h/db"), `no store has URLs of the scheme "oracle"`, "postgres:, postgresql:, mysql:, mariadb:, sqlite:, redis:, rediss:")
@@ -232,7 +265,8 @@ func TestUnfitRedis(t *testing.T) {
 	r := run(t, "check", as(secret))
 	require.Zero(t, r.code, r.err)
 	require.Contains(t, r.out, "redis://ops@"+s.Addr()+"/0?prefix=pay\n")
-	unfit(t, as("wr0ng-passw0rd"), "refuses the login", "SAMEKEY_STORE")
+	refusedLogin(t, as("wr0ng-passw0rd"))
+	refused(t, "", run(t, "check", strings.Replace(p.URL, "redis://", "redis://ops:@", 1)), "write redis://:PASSWORD@HOST")
 	unfit(t, strings.Replace(as(secret), s.Addr(), closedPort(t), 1), "cannot be reached", "does the server run")
 	unfit(t, strings.Replace(as(secret), s.Addr(), "nowhere.invalid", 1), "host is not known")
 	unfit(t, strings.Replace(as(secret), s.Addr(), deaf(t), 1)+"&read_timeout=1&max_retries=-1", "no answer in time")
@@ -303,7 +337,7 @@ func TestVolatile(t *testing.T) {
 	for _, args := range [][]string{{"abandon", off, "order-1", "-reason", "x"}, {"resume", off, "order-2"}} {
 		r := run(t, args...)
 		require.Zero(t, r.code, r.err)
-		require.Regexp(t, `may lose what is changed now: .*synchronous_commit is off\n$`, r.err)
+		require.Regexp(t, `may lose what is changed now: .*synchronous_commit is off\n`, r.err)
 	}
 }
 

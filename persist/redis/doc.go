@@ -17,6 +17,8 @@
 // unknown, persist.Error.Maybe says so. A Begin whose context ends takes up to a second to withdraw; every other call
 // returns at once.
 //
+// There is no Enqueue: Redis shares no transaction with your rows. For an outbox use persist/sqlstore.
+//
 // # What the server must promise
 //
 // Redis acknowledges a write before it is on disk unless it is told otherwise. Open reads these settings, and refuses

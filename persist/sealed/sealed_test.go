@@ -302,3 +302,21 @@ const (
 	goldenAnswer = "AHNlYWxlZDE9l9y+AOmUmKV+fEh+5263OrkSVtcMT1m4ZGdt6lgBNz0AG/cYiUVAZOJOAoBf26cGJ84="
 	goldenReason = ":sealed1:k1:xZ+XeaaPuFafiXY3+nR/6prFH7XfNpMQ2hQK6PIqu+nq7jCMsjm12IrHrQ"
 )
+
+// TestKeyOf: which key a record needs can be told without it.
+func TestKeyOf(t *testing.T) {
+	s, err := sealed.New(sealed.Options{Keys: []sealed.Key{key("2026-12")}})
+	require.NoError(t, err)
+	plain := persist.Record{Ref: persist.Ref{ID: "a"}, Key: "k", Method: "POST", Target: "https://a.test/", Answer: &persist.Answer{State: persist.Succeeded, Status: 201}}
+	rec := s.Seal(plain)
+	for _, text := range []string{rec.Target, rec.Progress.PollURL, rec.Answer.Reason} {
+		id, is := sealed.KeyOf(text)
+		require.True(t, is)
+		require.Equal(t, "2026-12", id)
+	}
+	for _, text := range []string{plain.Target, "", "sealed1:x"} {
+		id, is := sealed.KeyOf(text)
+		require.False(t, is)
+		require.Empty(t, id)
+	}
+}

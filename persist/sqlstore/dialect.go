@@ -7,14 +7,19 @@ type Dialect uint8
 
 // The databases that are known.
 const (
-	// PostgreSQL, 12 and later.
+	// PostgreSQL, 12 and later, with github.com/jackc/pgx/v5/stdlib. Not with lib/pq: it says of a statement whose
+	// connection was lost that it never left (driver.ErrBadConn), and a command that was recorded would be told not to be.
 	PostgreSQL Dialect = iota + 1
 	// MariaDB, 10.6 and later, one primary: tokens grow within one server, so not over the nodes of a Galera cluster.
 	// With github.com/go-sql-driver/mysql, interpolateParams=true saves a round trip of each statement;
-	// clientFoundRows=true must not be set, Enqueue could not tell that a Ref is known.
+	// clientFoundRows=true must not be set, Enqueue could not tell that a Ref is known: Open refuses it, where this user
+	// may UPDATE the schema table.
 	MariaDB
 	// SQLite, 3.42 and later, for several processes on one host, never on a network file system. Migrate sets WAL mode,
-	// the store sets synchronous=FULL on each connection.
+	// the store sets synchronous=FULL and a short busy_timeout on each connection. It has one writer at a time: for
+	// transactions of your own beside the store use db.SetMaxOpenConns(1), or a pool of your own that begins them
+	// immediately and waits (with modernc.org/sqlite: _txlock=immediate&_pragma=busy_timeout(5000)), else they fail with
+	// SQLITE_BUSY.
 	SQLite
 )
 
@@ -60,7 +65,8 @@ type dialect struct {
 	isIt     func(version string) bool
 	lock     string // one migration at a time
 	unlock   string
-	txDDL    bool // a migration is one transaction
+	unmoved  string // an UPDATE that changes nothing, of one row
+	txDDL    bool   // a migration is one transaction
 	begin    string
 }
 
@@ -95,13 +101,15 @@ var dialects = map[Dialect]*dialect{
 
 		skip: true, gaps: true, timeout: true, doublings: 7,
 		readOnly: `SELECT @@global.read_only`,
-		volatile: `SELECT CASE WHEN @@global.innodb_flush_log_at_trx_commit <> 1 THEN 'innodb_flush_log_at_trx_commit is not 1' ` +
+		volatile: `SELECT CASE WHEN @@autocommit = 0 THEN 'autocommit is off' ` +
+			`WHEN @@global.innodb_flush_log_at_trx_commit <> 1 THEN 'innodb_flush_log_at_trx_commit is not 1' ` +
 			`WHEN @@global.log_bin = 1 AND @@global.sync_binlog <> 1 THEN 'sync_binlog is not 1' ELSE '' END`,
 		exists: `SELECT count(*) FROM information_schema.tables ` +
 			`WHERE table_schema = COALESCE(NULLIF('{database}', ''), DATABASE()) AND table_name = '{prefix}schema'`,
 		version: `SELECT VERSION()`,
 		isIt:    func(v string) bool { return strings.Contains(v, "MariaDB") },
 		lock:    `SELECT GET_LOCK('samekey migration', 60)`, unlock: `SELECT RELEASE_LOCK('samekey migration')`,
+		unmoved: `SET STATEMENT innodb_lock_wait_timeout = 1 FOR UPDATE {schema} SET version = version LIMIT 1`,
 	},
 	SQLite: {
 		name: "SQLite", dir: "sqlite",

@@ -18,7 +18,12 @@ type Execer interface {
 // the commit recovery sends it, after a rollback nothing is left. rec comes from the client's Capture; its Progress
 // must have no attempts. In PostgreSQL the commit wakes who waits on Wake.
 //
-// A Ref that is known already, from this transaction too, is a *KnownError. Other errors are *persist.Error around
+// The handler of whoever recovers (samekey's Recovery.Handle) gets the answer. A Do or Resume of the same Ref takes it from
+// there: then it is for their caller to write down what came of it. Over a store that persist/sealed wraps, rec has to be
+// sealed first.
+//
+// A Ref that is known already, from this transaction too, is a *KnownError, whether or not it is the same command: Get
+// tells, by its Fingerprint. Other errors are *persist.Error around
 // that of tx, which is the caller's to roll back. An Enqueue waits for other transactions that enqueue the same Ref.
 func (s *Store) Enqueue(ctx context.Context, tx Execer, rec persist.Record) error {
 	switch {

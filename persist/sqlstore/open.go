@@ -128,7 +128,13 @@ func (s *Store) check(ctx context.Context, c *sql.Conn) error {
 	if err := s.permitted(ctx, c); err != nil {
 		return err
 	}
-	if s.o.AllowVolatile || s.o.ReadOnly {
+	if s.o.ReadOnly {
+		return nil
+	}
+	if s.countsFound(ctx, c) {
+		return &ConnectError{Dialect: s.o.Dialect, Err: errors.New("clientFoundRows=true is set, and Enqueue could not tell that a Ref is known: take it out")}
+	}
+	if s.o.AllowVolatile {
 		return nil
 	}
 	var what string
@@ -139,6 +145,19 @@ func (s *Store) check(ctx context.Context, c *sql.Conn) error {
 		return &VolatileError{Dialect: s.o.Dialect, Setting: what}
 	}
 	return nil
+}
+
+// countsFound reports whether the driver counts rows that an UPDATE finds and leaves as they are.
+func (s *Store) countsFound(ctx context.Context, c *sql.Conn) bool {
+	if s.d.unmoved == "" {
+		return false
+	}
+	tx, err := c.BeginTx(ctx, nil)
+	if err != nil {
+		return false
+	}
+	n, err := affected(tx.ExecContext(ctx, s.o.expand(s.d.unmoved)))
+	return errors.Join(err, tx.Rollback()) == nil && n > 0
 }
 
 func writable(ctx context.Context, c *sql.Conn, o Options) error {

@@ -192,6 +192,8 @@ func TestOpenRefusesMariaDB(t *testing.T) {
 	run(t, db, "SET GLOBAL innodb_flush_log_at_trx_commit = 2")
 	refused[*VolatileError](t, db, o, "innodb_flush_log_at_trx_commit")
 	run(t, db, "SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+	refused[*VolatileError](t, pool(t, "mysql", srv.URL("samekey")+"&autocommit=0"), o, "autocommit is off")
+	refused[*ConnectError](t, pool(t, "mysql", srv.URL("samekey")+"&clientFoundRows=true"), o, "clientFoundRows=true")
 
 	run(t, db, "SET GLOBAL read_only = 1")
 	_, err := as("writer").Exec("CREATE TABLE samekey.x (a integer)")

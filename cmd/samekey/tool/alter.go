@@ -30,6 +30,9 @@ Ends a pending or conflicted operation without an answer: nothing more is sent. 
 known, so that the same command again is refused with the reason instead of becoming a second
 effect. Whether the server acted on it before is not changed by this, and should be known first.
 
+The program is not told: its Recovery.Handle is called for answers only. What waits for this
+operation, such as an order that is still unpaid, is to be ended by hand or by the program.
+
 {shared}
 
   {name} abandon {eg} order-4711/charge -reason "refunded by hand, INC-81"`,
@@ -126,8 +129,14 @@ header. With -policy it is what the program's policy file says. Keys that were d
 				}
 				config = func(r *persist.Record) (samekey.Config, error) { return f.Config, errors.Join(rekeyable(r), f.fits(r)) }
 			}
+			checked := func(r *persist.Record) (samekey.Config, error) {
+				if err := opened(r); err != nil {
+					return samekey.Config{}, err
+				}
+				return config(r)
+			}
 			ask := func(r *persist.Record) (string, error) {
-				if _, err := config(r); err != nil {
+				if _, err := checked(r); err != nil {
 					return "", err
 				}
 				return rekeying(t, r), nil
@@ -136,7 +145,7 @@ header. With -policy it is what the program's policy file says. Keys that were d
 				ask = nil
 			}
 			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, ask, func(ctx context.Context, s persist.Store, r *persist.Record) error {
-				cfg, err := config(r)
+				cfg, err := checked(r)
 				if err != nil {
 					return err
 				}
@@ -263,9 +272,13 @@ func forgetting(t *tool, r *persist.Record) string {
 		return fmt.Sprintf("%s has happened (%s). Forgetting it makes its name new: the same command again goes out under a new key, "+
 			"and is a second effect.", named(r), lastWord(r, t.now()))
 	default:
-		return fmt.Sprintf("%s may have been sent, and the server may have acted on it (%s). Forgetting it throws its key %s away: the same "+
+		key := "its key " + clean(short(r.Key))
+		if r.Key == "" {
+			key = "its sealed key"
+		}
+		return fmt.Sprintf("%s may have been sent, and the server may have acted on it (%s). Forgetting it throws %s away: the same "+
 			"command again goes out under a new key, which the server takes for a new command. Ask the server first; abandon ends "+
-			"the operation and keeps its name.", named(r), lastWord(r, t.now()), clean(short(r.Key)))
+			"the operation and keeps its name.", named(r), lastWord(r, t.now()), key)
 	}
 }
 

@@ -98,15 +98,15 @@ type file struct {
 }
 
 func (t *tool) check(dir string) (*checked, error) {
-	c, err := journal.Check(dir)
-	if err != nil {
-		return nil, bad("%w", err)
-	}
-	if c.Segments == 0 {
-		if isJournal(dir) {
-			return nil, bad("%s holds no log file: either nothing was ever recorded there, or they were taken away", dir)
-		}
+	if isOther(dir) {
 		return nil, notJournal(dir)
+	}
+	c, err := journal.Check(dir)
+	switch {
+	case err != nil:
+		return nil, bad("%w", err)
+	case c.Segments == 0:
+		return nil, bad("%s holds no log file: either nothing was ever recorded there, or they were taken away", dir)
 	}
 	r := &checked{
 		Dir: absolute(dir), Sound: c.OK(), Version: c.Version, Operations: c.Operations, States: map[string]int{}, Parked: c.Parked,

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/samekey/samekey/internal/endpoint"
@@ -23,7 +24,8 @@ type filter struct {
 	older    span
 	parked   bool
 
-	set *endpoint.Set
+	set    *endpoint.Set
+	sealed atomic.Bool // some were passed over, since their URLs are sealed
 }
 
 var states = []persist.State{persist.Pending, persist.Succeeded, persist.Rejected, persist.Conflicted, persist.Abandoned}
@@ -90,6 +92,10 @@ func (f *filter) match(r *persist.Record, now time.Time) bool {
 	}) {
 		return false
 	}
+	if _, key := readable(r.Target); key != "" && (f.url != "" || f.set != nil) {
+		f.sealed.Store(true)
+		return false
+	}
 	if f.url != "" && !strings.Contains(bareURL(r.Target), f.url) {
 		return false
 	}
@@ -98,6 +104,13 @@ func (f *filter) match(r *persist.Record, now time.Time) bool {
 		return err == nil && f.set.Match(r.Method, u) != ""
 	}
 	return true
+}
+
+// passedOver says what a URL could not be asked for.
+func (f *filter) passedOver(t *tool) {
+	if f.sealed.Load() {
+		t.warn("sealed operations are left out: their URLs are sealed too, and -url and -endpoint cannot select by them")
+	}
 }
 
 func isParked(r *persist.Record) bool { return r.Answer == nil && r.Progress.Parked }

@@ -26,7 +26,7 @@ func (t *tool) words(text string) string {
 			"{kept}", "done, and durable, unless a line says that the store may lose it", "{unfit}", ", or lacks what a program needs",
 		}
 	}
-	return strings.NewReplacer(append(pairs, "{name}", t.Name)...).Replace(text)
+	return strings.NewReplacer(append(pairs, "{name}", t.Name, "{var}", storeVar)...).Replace(text)
 }
 
 const about = `
@@ -51,6 +51,8 @@ No password is ever shown, but the list of processes shows what is typed: - as S
 `
 
 const aboutEnd = `
+- as STORE is the directory that the environment names in {var}.
+
 check, list, show and stats change nothing and work beside the process that owns the journal; policy needs none. The others
 open it themselves, and are refused while that process lives: stop it first. Shared stores (PostgreSQL, MariaDB, SQLite, Redis)
 are for samekey-shared.

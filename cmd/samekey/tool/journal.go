@@ -19,12 +19,12 @@ const lockFile = "lock"
 
 // lookJournal reads the journal in dir, beside a living owner too. What is damaged is said on stderr.
 func (t *tool) lookJournal(dir string) (*journal.View, error) {
+	if isOther(dir) {
+		return nil, notJournal(dir)
+	}
 	v, err := journal.ReadOnly(dir)
 	if err != nil {
 		return nil, bad("%w", err)
-	}
-	if !isJournal(dir) {
-		return nil, errors.Join(notJournal(dir), v.Close())
 	}
 	if n := len(v.Report().Damage); n > 0 {
 		t.warn("%s is damaged in %s, this is what is left: %s check tells more", dir, count(n, "place", "places"), t.Name)
@@ -37,7 +37,17 @@ func notJournal(dir string) error { return bad("there is no journal in %s", dir)
 // isJournal keeps the tool from taking, or making, an empty directory for a journal without operations.
 func isJournal(dir string) bool {
 	entries, err := os.ReadDir(dir)
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+	return err == nil && holdsJournal(entries)
+}
+
+// isOther reports whether dir can be read, and holds no journal: what package journal would mend of it is not to be mended.
+func isOther(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && !holdsJournal(entries)
+}
+
+func holdsJournal(entries []fs.DirEntry) bool {
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return e.Name() == lockFile || strings.HasSuffix(e.Name(), ".seg")
 	})
 }

@@ -26,7 +26,7 @@ cannot be used twice) are not listed.
            expired: the server may have forgotten the key, nothing goes out under it any more
   TRIES    attempts so far, over all processes
   LAST     status that settled it or of the last attempt; - is no answer
-  KEY      shortened
+  KEY      shortened; - where it is sealed
   ID       the name that the program gave it; - where its key is its ID (-full shows it)
 
 {shared}
@@ -77,6 +77,7 @@ func (t *tool) list(ctx context.Context, arg string, f *filter, asJSON, full boo
 		}
 	}
 	w.flush()
+	f.passedOver(t)
 	if v.damaged {
 		return quiet(exitNo)
 	}
@@ -103,8 +104,10 @@ const (
 func (t *table) add(r *persist.Record, now time.Time) {
 	l := line{
 		age: age(now.Sub(r.Created)), state: condition(r, now), tries: strconv.Itoa(r.Progress.Attempts), last: "-",
-		key: clean(r.Key), scope: clean(r.Scope), id: clean(r.ID), request: clean(r.Method + " " + bareURL(r.Target)),
+		key: clean(r.Key), scope: clean(r.Scope), id: clean(r.ID),
 	}
+	url, sealed := readable(r.Target)
+	l.request = clean(requestOf(r.Method, bareURL(url), sealed))
 	switch {
 	case r.Answer != nil && r.Answer.Status > 0:
 		l.last = strconv.Itoa(r.Answer.Status)
@@ -113,6 +116,9 @@ func (t *table) add(r *persist.Record, now time.Time) {
 	}
 	if !t.full {
 		l.key = clean(short(r.Key))
+		if sealed != "" {
+			l.key = "-"
+		}
 		l.request = strings.Replace(l.request, " https://", " ", 1)
 		if r.ID == r.Key {
 			l.id = "-"

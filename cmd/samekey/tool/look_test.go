@@ -177,7 +177,8 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"stats", empty}, 2, "no journal"},
 		{[]string{"forget", empty, "x"}, 2, "no journal"},
 		{[]string{"forget", filepath.Join(dir, "none"), "x"}, 2, "no such file or directory"},
-		{[]string{"check", filepath.Join(dir, "lock")}, 2, "not a directory"},
+		{[]string{"check", filepath.Join(dir, "lock")}, 2, "is a file, not a directory, and a journal is one; if it is a database of SQLite, samekey-shared is"},
+		{[]string{"list", filepath.Join(dir, "lock")}, 2, "is a file, not a directory"},
 		{[]string{"show", dir, "order-4711"}, 1, `no operation "order-4711"`},
 		{[]string{"show", dir, "order-1"}, 1, `there is one with -scope "tenant-7"`},
 		{[]string{"show", dir, "order-4701/charge", "-scope", "t"}, 1, "there is one without a scope"},
@@ -199,6 +200,16 @@ func TestCommandLine(t *testing.T) {
 			assert.Contains(t, r.err, c.want)
 			assert.Empty(t, r.out)
 		})
+	}
+	for _, args := range [][]string{{"check"}, {"list"}, {"stats"}, {"show", "x"}, {"forget", "x"}, {"resume", "-all"}} {
+		for _, mode := range []os.FileMode{0o755, os.ModeSticky | 0o777} {
+			open := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(open, "other"), nil, 0o644))
+			require.NoError(t, os.Chmod(open, mode))
+			r := inside(t, "", append([]string{args[0], open}, args[1:]...)...)
+			require.Equal(t, 2, r.code)
+			require.Equal(t, "samekey: there is no journal in "+open+"\n", r.err, "what is no journal is not to be closed to others")
+		}
 	}
 	entries, err := os.ReadDir(empty)
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package tool
 import (
 	"cmp"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,29 +33,33 @@ func (t *tool) masked(text string) string {
 // secretsOf returns what may not be shown of an argument that is a URL, in every spelling that an error may have. It goes
 // by the text: a URL that nobody can read has a password too.
 func secretsOf(arg string) (out []string) {
-	_, rest, is := strings.Cut(arg, "://")
-	if !is {
-		return nil
+	if flag, value, has := strings.Cut(arg, "="); has && strings.HasPrefix(flag, "-") {
+		out = secretsOf(value)
+	}
+	scheme, rest, is := strings.Cut(strings.TrimLeft(arg, "-"), "://")
+	if !is || strings.ContainsAny(scheme, "@/=") {
+		return append(out, secretsOfDSN(strings.TrimLeft(arg, "-"))...)
 	}
 	bare, query, _ := strings.Cut(rest, "?")
 	authority, _, _ := strings.Cut(bare, "/")
 	// Where a password is not escaped as it should be, its own @ and / and ? are in the way.
-	for _, part := range []string{authority, bare, rest} {
+	for i, part := range []string{authority, bare, rest} {
 		end := strings.LastIndexByte(part, '@')
 		if end < 0 {
 			continue
 		}
-		_, password, _ := strings.Cut(part[:end], ":")
+		user, password, _ := strings.Cut(part[:end], ":")
+		if password == "" && i == 0 && (aloneIsPassword(scheme) || strings.Contains(user, "@")) {
+			password = user
+		}
 		out = append(out, spelled(password)...)
 		if len(password) < tellable {
 			for _, s := range spellings(password) {
 				out = append(out, ":"+s+"@")
 			}
 		}
-		if part != authority && misplaced(authority) {
-			for _, piece := range strings.FieldsFunc(password, func(r rune) bool { return strings.ContainsRune("/?@:#&=", r) }) {
-				out = append(out, spelled(piece)...)
-			}
+		if part != authority && misplaced(authority) || strings.Count(part, "@") > 1 && (i < 2 || query == "") {
+			out = append(out, pieces(password)...)
 		}
 	}
 	for pair := range strings.SplitSeq(query, "&") {
@@ -65,6 +70,42 @@ func secretsOf(arg string) (out []string) {
 		if name = strings.ToLower(name); strings.Contains(name, "pass") || strings.Contains(name, "secret") || strings.Contains(name, "token") {
 			out = append(out, spelled(value)...)
 		}
+	}
+	return out
+}
+
+var inDSN = regexp.MustCompile(`(?i)\b(?:ssl)?pass(?:word|wd)?\s*=\s*('(?:[^'\\]|\\.)*'|[^\s;&]+)`)
+
+// secretsOfDSN is for what is no URL: a DSN of a driver, or a URL without its slashes.
+func secretsOfDSN(arg string) (out []string) {
+	for _, m := range inDSN.FindAllStringSubmatch(arg, -1) {
+		out = append(out, spelled(strings.Trim(m[1], "'"))...)
+	}
+	end := strings.LastIndexByte(arg, '@')
+	if end < 0 {
+		return out
+	}
+	user := arg[:end]
+	scheme := strings.ToLower(strings.TrimSuffix(schemes.FindString(user), ":"))
+	if slices.Contains(elsewhere, scheme) {
+		user = user[len(scheme)+1:]
+	}
+	user, password, _ := strings.Cut(strings.TrimLeft(user, "/"), ":")
+	if password == "" && aloneIsPassword(scheme) {
+		password = user
+	}
+	return append(append(out, spelled(password)...), pieces(password)...)
+}
+
+// aloneIsPassword: what stands without a password before the @ is a user, but of Redis.
+func aloneIsPassword(scheme string) bool {
+	return slices.Contains([]string{"redis", "rediss"}, strings.ToLower(scheme))
+}
+
+// pieces are what an error may have of a password that is not escaped.
+func pieces(password string) (out []string) {
+	for _, piece := range strings.FieldsFunc(password, func(r rune) bool { return strings.ContainsRune("/?@:#&=", r) }) {
+		out = append(out, spelled(piece)...)
 	}
 	return out
 }

@@ -33,6 +33,9 @@ Journals are brought up to date by whoever opens them.`,
 			if err != nil {
 				return err
 			}
+			if *show && p.kind == nil && !isJournal(p.dir) {
+				return bad("migrate: -print takes a URL, or the scheme of one: %s", strings.Join(t.scripted(), ", "))
+			}
 			switch {
 			case p.kind == nil:
 				if _, err := t.lookJournal(p.dir); err != nil {
@@ -44,7 +47,7 @@ Journals are brought up to date by whoever opens them.`,
 			case *show && p.kind.Script != nil:
 				text, err := p.kind.Script(p.url)
 				if err != nil {
-					return &exit{exitUsage, err}
+					return p.failed(err)
 				}
 				t.printf("%s\n", strings.TrimSpace(text))
 			case *show:
@@ -52,11 +55,21 @@ Journals are brought up to date by whoever opens them.`,
 			default:
 				done, err := p.kind.Migrate(ctx, p.url)
 				if err != nil {
-					return &exit{exitUsage, err}
+					return p.failed(err)
 				}
 				t.printf("%s\n", clean(t.masked(done)))
 			}
 			return nil
 		}
 	},
+}
+
+// scripted are the schemes that -print has statements for.
+func (t *tool) scripted() (all []string) {
+	for _, k := range t.Stores {
+		if k.Script != nil {
+			all = append(all, k.Schemes...)
+		}
+	}
+	return all
 }

@@ -23,7 +23,8 @@ type operation struct {
 	NameOnly   bool      `json:"nameOnly"` // request and answer are gone
 	Key        string    `json:"key"`
 	Method     string    `json:"method"`
-	URL        string    `json:"url"` // without its query
+	URL        string    `json:"url"`                 // without its query; of a sealed one it is not known
+	SealedKey  string    `json:"sealedKey,omitempty"` // ID of the key that the request is sealed under
 	Created    time.Time `json:"created,omitzero"`
 	FirstSent  time.Time `json:"firstSent,omitzero"`
 	Expires    time.Time `json:"expires,omitzero"` // when the server may have forgotten the key
@@ -46,6 +47,7 @@ type request struct {
 type answer struct {
 	Status    int         `json:"status"`
 	Reason    string      `json:"reason,omitempty"`
+	SealedKey string      `json:"sealedKey,omitempty"` // reason, header and payload are sealed under it
 	KeepBody  time.Time   `json:"keptUntil,omitzero"`
 	KeepName  time.Time   `json:"nameKeptUntil,omitzero"`
 	Truncated bool        `json:"truncated,omitempty"`
@@ -57,6 +59,7 @@ type answer struct {
 type body struct {
 	Bytes    int     `json:"bytes"`
 	Stored   bool    `json:"stored"`
+	Sealed   bool    `json:"sealed,omitempty"` // they are those of the ciphertext, which -body does not show
 	Text     *string `json:"body,omitempty"`
 	Encoding string  `json:"bodyEncoding,omitempty"` // utf-8 or base64
 }
@@ -84,14 +87,18 @@ func utc(t time.Time) time.Time {
 func summary(r *persist.Record, now time.Time) operation {
 	o := operation{
 		Scope: r.Scope, ID: r.ID, Named: r.Named, State: r.State().String(), Parked: isParked(r), Expired: isExpired(r, now),
-		NameOnly: r.Tombstone(), Key: r.Key, Method: r.Method, URL: bareURL(r.Target), Created: utc(r.Created),
+		NameOnly: r.Tombstone(), Key: r.Key, Method: r.Method, Created: utc(r.Created),
 		FirstSent: utc(r.Progress.FirstSent), Expires: utc(expiry(r)), NotBefore: utc(r.Progress.NotBefore),
 		Attempts: r.Progress.Attempts, LastStatus: r.Progress.LastStatus, LastError: r.Progress.LastError,
-		PollURL: bareURL(r.Progress.PollURL),
 	}
+	o.URL, o.SealedKey = readable(r.Target)
+	o.URL = bareURL(o.URL)
+	poll, _ := readable(r.Progress.PollURL) // where it is sealed, it may be none
+	o.PollURL = bareURL(poll)
 	if a := r.Answer; a != nil {
 		o.Owed = a.Owed
-		o.Answer = &answer{Status: a.Status, Reason: a.Reason, KeepBody: utc(a.KeepBody), KeepName: utc(a.KeepName), Truncated: a.Truncated}
+		o.Answer = &answer{Status: a.Status, KeepBody: utc(a.KeepBody), KeepName: utc(a.KeepName), Truncated: a.Truncated}
+		o.Answer.Reason, o.Answer.SealedKey = readable(a.Reason)
 	}
 	return o
 }
@@ -100,7 +107,8 @@ func summary(r *persist.Record, now time.Time) operation {
 func details(r *persist.Record, now time.Time, bodies bool) operation {
 	o := summary(r, now)
 	if r.Method != "" {
-		o.Request = &request{Header: r.Header, Query: []string{}, Omitted: append([]string{}, r.Omitted...), body: bodyOf(r.Body, bodies)}
+		o.Request = &request{Header: r.Header, Query: []string{}, Omitted: append([]string{}, r.Omitted...), body: bodyOf(r.Body, bodies && o.SealedKey == "")}
+		o.Request.Sealed = o.SealedKey != ""
 		if u, err := url.Parse(r.Target); err == nil {
 			for name := range u.Query() {
 				o.Request.Query = append(o.Request.Query, name)
@@ -112,7 +120,8 @@ func details(r *persist.Record, now time.Time, bodies bool) operation {
 		}
 	}
 	if a := r.Answer; a != nil && a.Status != 0 {
-		o.Answer.Header, o.Answer.body = a.Header, bodyOf(a.Body, bodies)
+		o.Answer.Header, o.Answer.body = a.Header, bodyOf(a.Body, bodies && o.Answer.SealedKey == "")
+		o.Answer.Sealed = o.Answer.SealedKey != ""
 	}
 	return o
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,6 +25,12 @@ same bytes, a fresh budget of attempts. Nothing goes out under a key that the se
 forgotten. With -all those that are parked are left alone, unless -parked asks for them (and only
 them); conflicts are resumed one by one.
 
+The program's Recovery.Handle is not told of an answer that is fetched here. With -owed the answer,
+be it a conflict, is recorded as owed to it, and the program's next Recover hands it over: say -owed
+where a program waits to be told, as it does for what it has enqueued. On an operation that has its
+answer already, -owed sends nothing and leaves that answer owed; names without an answer, and what
+nobody has named, whose success leaves the {store} at once, are refused.
+
 Credentials are not in the {store}. They come from the environment, never from the command line,
 where others can read them; with them, -all sends to one origin and one scope at a time.
 
@@ -32,13 +38,14 @@ How the program itself would treat an answer is not in the {store} either. -poli
 program's policy file; what the program sets in its code on top of that stays unknown. Without it
 the tool goes by the record (key header, key life) and is cautious about the rest: a 4xx that is not
 marked as a replay settles nothing that may have been sent before. The answer of a named operation
-is kept for the program, which gets it when it runs the same code again; a Recovery.Handle is not
-told. A program that waits to be told should recover by itself.
+is kept for the program, which gets it too when it runs the same code again.
+
+What is sealed (package persist/sealed) is not sent: only the program has the key.
 
 {shared}
 
   export AUTH="Bearer $(cat token)"
-  {name} resume {eg} order-4711/charge -header Authorization=env:AUTH
+  {name} resume {eg} order-4711/charge -owed -header Authorization=env:AUTH
   {name} resume {eg} -all -url //api.bank.test/ -header Authorization=env:AUTH`,
 	shared: `
 On a shared store this works beside living processes: what one of them holds is left alone, as being
@@ -54,6 +61,7 @@ then by itself.`,
 		s.transport.MaxIdleConnsPerHost = atOnce
 		s.filter.flags(fs)
 		fs.BoolVar(&s.all, "all", false, "every pending operation that the filters select, eight at a time")
+		fs.BoolVar(&s.owed, "owed", false, "leave the answers owed to the program's Recovery.Handle")
 		fs.Func("header", "`NAME=env:VAR`: a header, set to what VAR holds in the environment; repeatable", s.headers.add)
 		fs.Func("query", "`NAME=env:VAR`: the same for a query parameter that is not stored", s.query.add)
 		fs.DurationVar(&s.timeout, "timeout", s.timeout, "`DURATION`: of one attempt; by default, with -policy, what the file says")
@@ -80,13 +88,14 @@ type sender struct {
 	hurried        bool            // -timeout overrides the file
 	transport      *http.Transport // shared: the clients of all operations use the same connections
 	filter         filter
-	all            bool
+	all, owed      bool
 	headers, query secrets
 	json, bodies   bool
 
 	mu      sync.Mutex // of the output
 	unknown bool       // some operation has no answer yet
 	held    bool       // some operation is held by another process
+	hinted  bool       // that the program is not told of an answer
 }
 
 func (s *sender) run(ctx context.Context, args []string) (err error) {
@@ -189,12 +198,16 @@ func (s *sender) sendAll(ctx context.Context, arg string) (err error) {
 func (s *sender) chosen(ctx context.Context, st persist.Store) (refs []persist.Ref, err error) {
 	f := s.filter.store(s.now())
 	f.States = []persist.State{persist.Pending}
-	seen := map[string]bool{}
+	seen, sealed := map[string]bool{}, map[string]int{}
 	for r, err := range st.List(ctx, f) {
 		if err != nil {
 			return nil, bad("%w", err)
 		}
 		if !s.selects(&r) {
+			continue
+		}
+		if key := sealedKey(&r); key != "" {
+			sealed[key]++
 			continue
 		}
 		refs = append(refs, r.Ref)
@@ -203,6 +216,11 @@ func (s *sender) chosen(ctx context.Context, st persist.Store) (refs []persist.R
 			where += " (scope " + r.Scope + ")"
 		}
 		seen[where] = true
+	}
+	s.filter.passedOver(s.tool)
+	for _, key := range slices.Sorted(maps.Keys(sealed)) {
+		s.unknown = true
+		s.warn("%s %s: %s", count(sealed[key], "operation is", "operations are"), underKey(key), onlyProgram)
 	}
 	if len(seen) > 1 && len(s.headers)+len(s.query) > 0 {
 		places := make([]string, 0, len(seen))
@@ -247,6 +265,13 @@ func (s *sender) config(r *persist.Record) (samekey.Config, error) {
 
 // send resumes one operation and says what became of it.
 func (s *sender) send(ctx context.Context, st persist.Store, r *persist.Record) error {
+	if err := opened(r); err != nil {
+		return err
+	}
+	if s.owed && !r.Named {
+		return no("%s was not sent: nobody named it, so that its success leaves the store at once and cannot be left owed: resume it without -owed, "+
+			"or have the program's Recover send it", named(r))
+	}
 	cfg, err := s.config(r)
 	if err != nil {
 		return err
@@ -258,6 +283,10 @@ func (s *sender) send(ctx context.Context, st persist.Store, r *persist.Record) 
 		return no("%s was not sent: %s", name(r.Ref), missing)
 	}
 	cfg.HTTPClient, cfg.Prepare = &http.Client{Transport: s.transport}, s.prepare(r)
+	o := &owing{Store: st}
+	if s.owed {
+		st = o.store()
+	}
 	return withClient(st, cfg, func(c *samekey.Client) error {
 		resp, err := c.Resume(ctx, r.Ref)
 		switch {
@@ -266,7 +295,7 @@ func (s *sender) send(ctx context.Context, st persist.Store, r *persist.Record) 
 		case errors.Is(err, persist.ErrNotFound):
 			return fmt.Errorf("%s is no longer there: %w", name(r.Ref), err)
 		}
-		return s.report(r, resp, err)
+		return s.report(ctx, r, o, resp, err)
 	})
 }
 
@@ -302,64 +331,4 @@ func (s *sender) prepare(r *persist.Record) func(context.Context, *http.Request)
 		}
 		return nil
 	}
-}
-
-// resumed is what -json tells of one.
-type resumed struct {
-	Scope    string  `json:"scope"`
-	ID       string  `json:"id"`
-	State    string  `json:"state"`
-	Status   int     `json:"status"` // 0: no answer
-	Source   string  `json:"source,omitempty"`
-	Attempts int     `json:"attempts"` // over all processes
-	Error    string  `json:"error,omitempty"`
-	Body     *string `json:"body,omitempty"`
-	Encoding string  `json:"bodyEncoding,omitempty"`
-}
-
-func (s *sender) report(r *persist.Record, resp *http.Response, err error) error {
-	out := resumed{Scope: r.Scope, ID: r.ID, State: r.State().String(), Attempts: r.Progress.Attempts}
-	var reply *samekey.Reply
-	var conflict *samekey.ConflictError
-	var unknown *samekey.OutcomeUnknownError
-	var payload []byte
-	switch {
-	case errors.As(err, &conflict):
-		out.State, out.Attempts, reply = samekey.Conflicted.String(), conflict.Attempts, &conflict.Reply
-	case errors.As(err, &unknown):
-		out.State, out.Attempts, reply = samekey.Pending.String(), unknown.Attempts, unknown.Last
-	case err == nil:
-		payload, err = io.ReadAll(resp.Body) // an anonymous success is settled once it is read
-		err = errors.Join(err, resp.Body.Close())
-		info, _ := samekey.InfoOf(resp)
-		out.Status, out.State, out.Source, out.Attempts = resp.StatusCode, info.State.String(), info.Source.String(), info.Attempts
-		if info.StoreErr != nil {
-			err = errors.Join(err, fmt.Errorf("the answer could not be recorded: %w", info.StoreErr))
-		}
-	}
-	if reply != nil {
-		out.Status, payload = reply.Status, reply.Body
-	}
-	if err != nil {
-		out.Error = s.masked(hide(oneLine(trimName(err)), r.Key))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	final := err == nil && (out.State == samekey.Succeeded.String() || out.State == samekey.Rejected.String())
-	s.unknown = s.unknown || !final
-	b := bodyOf(payload, s.bodies && payload != nil)
-	if s.json {
-		out.Body, out.Encoding = b.Text, b.Encoding
-		return s.printJSON(out, false)
-	}
-	status := "-"
-	if out.Status > 0 {
-		status = fmt.Sprint(out.Status)
-	}
-	s.printf("%-10s  %3s  %s  %s\n", out.State, status, named(r), count(out.Attempts, "attempt", "attempts"))
-	s.payload("answer payload", b)
-	if out.Error != "" {
-		s.warn("%s", out.Error)
-	}
-	return nil
 }

@@ -86,7 +86,7 @@ func (t *tool) show(o *operation, full bool) {
 		}
 		row("key", key)
 	}
-	row("request", text(strings.TrimSpace(o.Method+" "+o.URL)))
+	row("request", text(strings.TrimSpace(requestOf(o.Method, o.URL, o.SealedKey))))
 	row("begun", stamp(o.Created, now))
 	row("first sent", stamp(o.FirstSent, now))
 	row("key expires", stamp(o.Expires, now))
@@ -110,6 +110,9 @@ func (t *tool) show(o *operation, full bool) {
 			row("answer", fmt.Sprint(a.Status, " ", http.StatusText(a.Status)))
 		}
 		row("reason", text(a.Reason))
+		if a.SealedKey != "" {
+			row("answered", text(underKey(a.SealedKey)))
+		}
 		headers(row, "answer header", a.Header, text)
 		if a.body != nil {
 			row("answer payload", a.String())
@@ -156,7 +159,11 @@ func (b *body) String() string {
 	if !b.Stored {
 		return "not stored"
 	}
-	return count(b.Bytes, "byte", "bytes")
+	s := count(b.Bytes, "byte", "bytes")
+	if b.Sealed {
+		s += ", sealed"
+	}
+	return s
 }
 
 // payload prints a body so that no terminal can be misled by it.

@@ -80,7 +80,8 @@ type disk struct {
 type group struct {
 	Scope     string         `json:"scope"`
 	Method    string         `json:"method"`
-	Origin    string         `json:"origin"`
+	Origin    string         `json:"origin"`              // of sealed ones it is not known
+	SealedKey string         `json:"sealedKey,omitempty"` // ID of the key that they are sealed under
 	Pending   int            `json:"pending"`
 	Parked    int            `json:"parked"`
 	Expired   int            `json:"expired"`
@@ -128,16 +129,17 @@ func (t *tool) stats(ctx context.Context, arg string) (_ *stats, err error) {
 		s.OldestAge = int64(now.Sub(s.Oldest).Seconds())
 	}
 	slices.SortFunc(s.Endpoints, func(a, b *group) int {
-		return cmp.Or(-cmp.Compare(a.Pending, b.Pending), cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Method, b.Method))
+		return cmp.Or(-cmp.Compare(a.Pending, b.Pending), cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Origin+a.SealedKey, b.Origin+b.SealedKey), cmp.Compare(a.Method, b.Method))
 	})
 	return s, nil
 }
 
 func (s *stats) add(groups map[groupKey]*group, r *persist.Record, now time.Time) {
-	key := groupKey{r.Scope, r.Method, origin(r.Target)}
+	target, sealed := readable(r.Target)
+	key := groupKey{r.Scope, r.Method, origin(target), sealed}
 	g := groups[key]
 	if g == nil {
-		g = &group{Scope: key.scope, Method: key.method, Origin: key.origin, Oldest: utc(r.Created), Last: map[string]int{}}
+		g = &group{Scope: key.scope, Method: key.method, Origin: key.origin, SealedKey: key.sealed, Oldest: utc(r.Created), Last: map[string]int{}}
 		g.OldestAge = int64(now.Sub(r.Created).Seconds())
 		groups[key] = g
 		s.Endpoints = append(s.Endpoints, g)
@@ -163,12 +165,12 @@ func (s *stats) add(groups map[groupKey]*group, r *persist.Record, now time.Time
 	}
 }
 
-type groupKey struct{ scope, method, origin string }
+type groupKey struct{ scope, method, origin, sealed string }
 
 // origin is scheme and host of a URL.
 func origin(target string) string {
 	u, err := url.Parse(target)
-	if err != nil {
+	if err != nil || target == "" {
 		return ""
 	}
 	return u.Scheme + "://" + strings.ToLower(u.Host)
@@ -222,7 +224,7 @@ func (s *stats) print(t *tool) {
 			last = []string{"-"}
 		}
 		line(clean(g.Scope), g.Pending, age(time.Duration(g.OldestAge)*time.Second), g.Parked, g.Expired,
-			cut(strings.Join(last, " "), 22), cut(clean(g.Method+" "+g.Origin), 32))
+			cut(strings.Join(last, " "), 22), cut(clean(requestOf(g.Method, g.Origin, g.SealedKey)), 32))
 	}
 	_ = tw.Flush()
 }

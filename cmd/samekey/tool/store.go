@@ -22,13 +22,15 @@ type place struct {
 	dir  string
 	kind *Kind
 	url  string
+	env  bool // the environment named it
 }
 
 var schemes = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:`) // not the letter of a drive
 
 // place finds out what arg names.
 func (t *tool) place(arg string) (place, error) {
-	if arg == "-" {
+	env := arg == "-"
+	if env {
 		v, _ := t.env(storeVar)
 		if v == "" {
 			return place{}, bad("- is the store that the environment names in %s, which is not set", storeVar)
@@ -36,14 +38,21 @@ func (t *tool) place(arg string) (place, error) {
 		arg = v
 	}
 	scheme := strings.TrimSuffix(schemes.FindString(arg), ":")
-	if scheme == "" {
-		return place{dir: arg}, nil
-	}
 	if k := t.kind(scheme); k != nil {
-		return place{kind: k, url: strings.ToLower(scheme) + arg[len(scheme):]}, nil
+		return place{kind: k, url: strings.ToLower(scheme) + arg[len(scheme):], env: env}, nil
 	}
-	if !strings.Contains(arg, "://") && !slices.Contains(elsewhere, strings.ToLower(scheme)) || isDir(arg) {
-		return place{dir: arg}, nil
+	st, err := os.Stat(arg)
+	isURL := scheme != "" && (strings.Contains(arg, "://") || slices.Contains(elsewhere, strings.ToLower(scheme)))
+	switch {
+	case err == nil && !st.IsDir():
+		return place{}, t.file(arg)
+	case err == nil:
+		return place{dir: arg, env: env}, nil
+	case isURL:
+	case isDSN(arg):
+		return place{}, t.dsn()
+	default:
+		return place{dir: arg, env: env}, nil
 	}
 	if len(t.Stores) == 0 {
 		return place{}, bad("%s knows journal directories only, and this is a URL of %s:; %s", t.Name, scheme, getShared)
@@ -57,12 +66,38 @@ var elsewhere = []string{"postgres", "postgresql", "mysql", "mariadb", "sqlite",
 const getShared = "samekey-shared is this tool for shared stores too (PostgreSQL, MariaDB, SQLite, Redis): " +
 	"in a checkout of https://github.com/samekey/samekey, go install ./cmd/samekey-shared"
 
-func isDir(name string) bool {
-	st, err := os.Stat(name)
-	return err == nil && st.IsDir()
+// isDSN reports whether arg looks like what drivers are given in place of a URL, with a password in it.
+func isDSN(arg string) bool {
+	return strings.Contains(arg, "@") || strings.Contains(arg, "tcp(") || inDSN.MatchString(arg)
+}
+
+// dsn does not quote: there may be a password in it.
+func (t *tool) dsn() error {
+	const what = "there is no such directory, and this looks like a driver's DSN; write "
+	switch {
+	case len(t.Stores) == 0:
+		return bad(what+"postgres://… or mysql://…, for samekey-shared; %s", getShared)
+	case t.kind("postgres") != nil:
+		return bad(what + "postgres://… or mysql://…")
+	}
+	return bad(what+"a URL of %s", strings.Join(t.schemes(), ", "))
+}
+
+// file says what may be meant by a file where the directory of a journal is wanted.
+func (t *tool) file(arg string) error {
+	switch {
+	case t.kind("sqlite") != nil:
+		return bad("%s is a file, and a journal is a directory: if it is a database of SQLite, write sqlite:%[1]s", arg)
+	case len(t.Stores) == 0:
+		return bad("%s is a file, not a directory, and a journal is one; if it is a database of SQLite, %s", arg, getShared)
+	}
+	return bad("%s is a file, and a journal is a directory", arg)
 }
 
 func (t *tool) kind(scheme string) *Kind {
+	if scheme == "" {
+		return nil
+	}
 	for i := range t.Stores {
 		if slices.Contains(t.Stores[i].Schemes, strings.ToLower(scheme)) {
 			return &t.Stores[i]
@@ -137,10 +172,18 @@ func (t *tool) open(ctx context.Context, arg string, lease time.Duration) (persi
 	return o.Store, nil
 }
 
+// failed is an error that a URL has led to. Whoever mends the URL wants to know where it stands.
+func (p place) failed(err error) error {
+	if p.env {
+		err = fmt.Errorf("%w; the URL is that of the environment's %s", err, storeVar)
+	}
+	return &exit{exitUsage, err}
+}
+
 func (t *tool) openStore(ctx context.Context, p place, w Want) (Opened, error) {
 	o, err := p.kind.Open(ctx, p.url, w)
 	if err != nil {
-		return o, &exit{exitUsage, err}
+		return o, p.failed(err)
 	}
 	if o.Name == "" {
 		o.Name = "the store"
@@ -190,7 +233,7 @@ func notFound(ctx context.Context, ref persist.Ref, s interface {
 			return no("no operation %q%s, but there is one without a scope", ref.ID, where)
 		case r.ID == ref.ID:
 			return no("no operation %q%s, but there is one with -scope %q", ref.ID, where, r.Scope)
-		case r.Key == ref.ID:
+		case r.Key == ref.ID && r.Key != "":
 			return no("no operation %q%s, but that is the key of %q%s", short(ref.ID), where, r.ID, scopeFlag(r.Scope))
 		}
 	}
