@@ -21,5 +21,18 @@
 // A record that cannot be read (columns were changed by others) holds nobody up: Begin, Claim and Get return the error
 // and hold no claim, Forget works, ClaimDue passes over it, and List goes on behind it and ends with the first error.
 //
-// Enqueue records an operation in a transaction of the caller's: with the rows it belongs to, or not at all.
+// Enqueue records an operation in a transaction of the caller's: with the rows it belongs to, or not at all. Whoever
+// recovers sends it after the commit, and hands its handler the answer:
+//
+//	rec, err := client.Capture(samekey.Named(req, "order-4711/charge"))
+//	tx, err := db.BeginTx(ctx, nil)
+//	_, err = tx.ExecContext(ctx, "INSERT INTO orders ...")
+//	err = store.Enqueue(ctx, tx, rec)
+//	err = tx.Commit()
+//
+//	err = client.KeepRecovering(ctx, samekey.Recovery{Handle: markPaid}) // in this process or another; it waits on Wake
+//
+// With Options.Listen (PostgreSQL) Wake tells of a commit at once, else within Options.PollEvery.
+//
+// Command samekey-shared looks after the tables by URL: list, show, stats, check, resume, abandon, migrate.
 package sqlstore
