@@ -105,6 +105,7 @@ func (c *wired) Write(b []byte) (int, error) {
 		return c.Conn.Write(b)
 	}
 	delete(c.w.conns, c.Conn)
+	_ = c.Conn.SetReadDeadline(time.Now()) // a driver that found the write slow reads already
 	b = bytes.Clone(b)
 	c.w.late = append(c.w.late, func(t *testing.T) {
 		require.NoError(t, c.Conn.SetDeadline(time.Now().Add(20*time.Second)))
@@ -136,13 +137,23 @@ func (w *wire) decide(fate func(sent []byte) sending) {
 	w.fate = fate
 }
 
+func (c *wired) fate() sending {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	return c.sending
+}
+
 func (c *wired) Read(b []byte) (int, error) {
-	if c.late {
+	if c.fate().late {
 		return 0, net.ErrClosed
 	}
 	n, err := c.Conn.Read(b)
-	if c.lost != nil {
-		c.lost()
+	fate := c.fate()
+	if fate.late {
+		return 0, net.ErrClosed
+	}
+	if fate.lost != nil {
+		fate.lost()
 		_ = c.Conn.Close()
 		return 0, net.ErrClosed
 	}
@@ -157,14 +168,14 @@ func (c *wired) Read(b []byte) (int, error) {
 }
 
 func (c *wired) SetDeadline(at time.Time) error {
-	if c.late {
+	if c.fate().late {
 		return nil
 	}
 	return c.Conn.SetDeadline(at)
 }
 
 func (c *wired) Close() error {
-	if c.late {
+	if c.fate().late {
 		return nil
 	}
 	c.w.mu.Lock()
