@@ -177,7 +177,7 @@ func TestDatabaseOfOnesOwn(t *testing.T) {
 // TestEndsWithoutATrace: interrupted, the program takes its workers and its schema along; killed, at least its workers.
 func TestEndsWithoutATrace(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("no signals")
+		t.Skip("needs Unix signals: run it on Linux, macOS or a BSD")
 	}
 	srv := servertest.Shared(t, servertest.PostgreSQL)
 	for _, s := range []os.Signal{os.Interrupt, os.Kill} {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/samekey/samekey/persist"
+	"github.com/samekey/samekey/persist/persisttest"
 	"github.com/samekey/samekey/persist/persisttest/servertest"
 )
 
@@ -73,66 +72,17 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// TestRestart kills the server in the middle of everything. What was acknowledged is there after it, and the store goes
-// on by itself.
+// TestRestart kills the server in the middle of everything.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	srv := servertest.New(t, servertest.Redis)
 	p := on(srv)
 	s := p.opened(t, func(o *Options) { o.Lease = time.Minute })
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var settled, pending, nothing sync.Map
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				rec := op(fmt.Sprint(i, "-", n))
-				e, err := s.Begin(context.Background(), rec)
-				if err != nil {
-					if e := new(persist.Error); errors.As(err, &e) && !e.Maybe {
-						nothing.Store(rec.Ref, true)
-					}
-					continue
-				}
-				keep := time.Now().Add(time.Hour)
-				err = s.Settle(context.Background(), e.Claim, persist.Answer{State: persist.Succeeded, KeepBody: keep, KeepName: keep, Lazy: true})
-				if err == nil {
-					settled.Store(rec.Ref, true)
-				} else {
-					pending.Store(rec.Ref, true)
-				}
-			}
-		})
-	}
-	for range 3 {
-		time.Sleep(time.Duration(300+rand.IntN(300)) * time.Millisecond)
+	persisttest.Restarts(t, s, 3, func() {
 		srv.Kill()
 		time.Sleep(100 * time.Millisecond)
 		srv.Restarted(t)
-	}
-	time.Sleep(500 * time.Millisecond)
-	cancel()
-	all.Wait()
-	count := 0
-	settled.Range(func(ref, _ any) bool {
-		count++
-		got, err := s.Get(t.Context(), ref.(persist.Ref))
-		require.NoError(t, err)
-		require.Equal(t, persist.Succeeded, got.State())
-		return true
 	})
-	pending.Range(func(ref, _ any) bool {
-		_, err := s.Get(t.Context(), ref.(persist.Ref))
-		require.NoError(t, err)
-		return true
-	})
-	nothing.Range(func(ref, _ any) bool {
-		_, err := s.Get(t.Context(), ref.(persist.Ref))
-		require.ErrorIs(t, err, persist.ErrNotFound)
-		return true
-	})
-	require.Greater(t, count, 20)
 	p.consistent(t)
 }
 

@@ -13,63 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/samekey/samekey/persist"
+	"github.com/samekey/samekey/persist/persisttest"
 	"github.com/samekey/samekey/persist/persisttest/servertest"
 )
 
-// TestLostAnswers loses what the server has answered, again and again: each call either tells what has happened, or
-// fails and says Maybe.
+// TestLostAnswers loses each seventh answer of the server.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	p := fresh(t)
-	s, ctx := p.opened(t, func(o *Options) { o.Lease = time.Minute }), t.Context()
-	watcher := p.opened(t, nil)
+	s := p.opened(t, func(o *Options) { o.Lease = time.Minute })
 	var reads atomic.Int64
 	s.wire.listen(func() bool { return reads.Add(1)%7 != 0 })
-	sure := 0
-	for i := range 60 {
-		rec := op(fmt.Sprint("op-", i))
-		e, err := s.Begin(ctx, rec)
-		got, there := watcher.Get(ctx, rec.Ref)
-		if err != nil {
-			if !maybe(t, err) {
-				require.ErrorIs(t, there, persist.ErrNotFound)
-			}
-			continue
-		}
-		require.NoError(t, there)
-		require.Equal(t, rec.Key, got.Key)
-		require.True(t, e.New)
-		require.NotZero(t, e.Claim.Token)
-		if err = s.Mark(ctx, e.Claim, persist.Progress{Attempts: 2}); err != nil {
-			maybe(t, err)
-			continue
-		}
-		got, err = watcher.Get(ctx, rec.Ref)
-		require.NoError(t, err)
-		require.Equal(t, 2, got.Progress.Attempts)
-		a := persist.Answer{State: persist.Succeeded, Status: 200}
-		if i%2 == 0 {
-			a.KeepBody, a.KeepName = time.Now().Add(time.Hour), time.Now().Add(time.Hour)
-		}
-		if err = s.Settle(ctx, e.Claim, a); err != nil {
-			maybe(t, err)
-			require.NotErrorIs(t, err, persist.ErrClaimLost, "it is ours, and within its lease")
-			continue
-		}
-		got, err = watcher.Get(ctx, rec.Ref)
-		if i%2 == 0 {
-			require.NoError(t, err)
-			require.Equal(t, persist.Succeeded, got.State())
-			if err = s.Forget(ctx, rec.Ref); err != nil {
-				require.True(t, maybe(t, err), "it is there, and nobody holds it: %v", err)
-				continue
-			}
-			_, err = watcher.Get(ctx, rec.Ref)
-		}
-		require.ErrorIs(t, err, persist.ErrNotFound)
-		sure++
-	}
-	require.Greater(t, sure, 40, "most calls find out")
+	persisttest.LostAnswers(t, s, p.opened(t, nil))
 	s.wire.listen(nil)
 	p.consistent(t)
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/samekey/samekey/persist"
+	"github.com/samekey/samekey/persist/persisttest"
 	"github.com/samekey/samekey/persist/persisttest/servertest"
 )
 
@@ -27,60 +27,14 @@ func networked(t *testing.T, test func(t *testing.T, d Dialect)) {
 	})
 }
 
-// TestLostAnswers loses what the server has answered, again and again: each call either tells what has happened, or
-// fails and says Maybe.
+// TestLostAnswers loses each seventh answer of the server.
 func TestLostAnswers(t *testing.T) {
 	networked(t, func(t *testing.T, d Dialect) {
 		p := fresh(t, d).migrated(t)
-		s, ctx := p.opened(t, nil), t.Context()
-		watcher := p.opened(t, nil)
+		s := p.opened(t, nil)
 		var reads atomic.Int64
 		s.wire.listen(func() bool { return reads.Add(1)%7 != 0 })
-		sure := 0
-		for i := range 60 {
-			rec := op(fmt.Sprint("op-", i))
-			e, err := s.Begin(ctx, rec)
-			got, there := watcher.Get(ctx, rec.Ref)
-			if err != nil {
-				if !maybe(t, err) {
-					require.ErrorIs(t, there, persist.ErrNotFound)
-				}
-				continue
-			}
-			require.NoError(t, there)
-			require.Equal(t, rec.Key, got.Key)
-			require.True(t, e.New)
-			require.NotZero(t, e.Claim.Token)
-			if err = s.Mark(ctx, e.Claim, persist.Progress{Attempts: 2}); err != nil {
-				maybe(t, err)
-				continue
-			}
-			got, err = watcher.Get(ctx, rec.Ref)
-			require.NoError(t, err)
-			require.Equal(t, 2, got.Progress.Attempts)
-			a := persist.Answer{State: persist.Succeeded, Status: 200}
-			if i%2 == 0 {
-				a.KeepBody, a.KeepName = time.Now().Add(time.Hour), time.Now().Add(time.Hour)
-			}
-			if err = s.Settle(ctx, e.Claim, a); err != nil {
-				maybe(t, err)
-				require.NotErrorIs(t, err, persist.ErrClaimLost, "it is ours, and within its lease")
-				continue
-			}
-			got, err = watcher.Get(ctx, rec.Ref)
-			if i%2 == 0 {
-				require.NoError(t, err)
-				require.Equal(t, persist.Succeeded, got.State())
-				if err = s.Forget(ctx, rec.Ref); err != nil {
-					maybe(t, err)
-					continue
-				}
-				_, err = watcher.Get(ctx, rec.Ref)
-			}
-			require.ErrorIs(t, err, persist.ErrNotFound)
-			sure++
-		}
-		require.Greater(t, sure, 40, "most calls find out")
+		persisttest.LostAnswers(t, s, p.opened(t, nil))
 		s.wire.listen(nil)
 	})
 }
@@ -207,69 +161,19 @@ func hammer(t *testing.T, s *Store) {
 	})
 }
 
-// TestRestart kills the server in the middle of everything. What was acknowledged is there after it, and the store goes
-// on by itself.
+// TestRestart kills the server in the middle of everything.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Dialect{PostgreSQL, MariaDB} {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			srv := servertest.New(t, kinds[d])
-			p := on(t, d, srv, defaultPrefix).migrated(t)
-			s := p.opened(t, func(o *Options) { o.RetryFor = time.Second })
-			ctx, cancel := context.WithCancel(t.Context())
-			var settled, pending, nothing sync.Map
-			var all sync.WaitGroup
-			for i := range 8 {
-				all.Go(func() {
-					for n := 0; ctx.Err() == nil; n++ {
-						time.Sleep(rand.N(4 * time.Millisecond)) // leaves the machine to others
-						rec := op(fmt.Sprint(i, "-", n))
-						e, err := s.Begin(context.Background(), rec)
-						if err != nil {
-							if e := new(persist.Error); errors.As(err, &e) && !e.Maybe {
-								nothing.Store(rec.Ref, true)
-							}
-							continue
-						}
-						keep := time.Now().Add(time.Hour)
-						err = s.Settle(context.Background(), e.Claim, persist.Answer{State: persist.Succeeded, KeepBody: keep, KeepName: keep, Lazy: true})
-						if err == nil {
-							settled.Store(rec.Ref, true)
-						} else {
-							pending.Store(rec.Ref, true)
-						}
-					}
-				})
-			}
-			for range 2 {
-				time.Sleep(time.Duration(500+rand.IntN(500)) * time.Millisecond)
+			s := on(t, d, srv, defaultPrefix).migrated(t).opened(t, func(o *Options) { o.RetryFor = time.Second })
+			persisttest.Restarts(t, s, 2, func() {
 				srv.Kill()
 				time.Sleep(300 * time.Millisecond)
 				srv.Restarted(t)
-			}
-			time.Sleep(500 * time.Millisecond)
-			cancel()
-			all.Wait()
-			count := 0
-			settled.Range(func(ref, _ any) bool {
-				count++
-				got, err := s.Get(t.Context(), ref.(persist.Ref))
-				require.NoError(t, err)
-				require.Equal(t, persist.Succeeded, got.State())
-				return true
 			})
-			pending.Range(func(ref, _ any) bool {
-				_, err := s.Get(t.Context(), ref.(persist.Ref))
-				require.NoError(t, err)
-				return true
-			})
-			nothing.Range(func(ref, _ any) bool {
-				_, err := s.Get(t.Context(), ref.(persist.Ref))
-				require.ErrorIs(t, err, persist.ErrNotFound)
-				return true
-			})
-			require.Greater(t, count, 20)
 		})
 	}
 }

@@ -66,7 +66,7 @@ func work() {
 // at random: in the end every operation is settled, by one settle that its worker was told of, or by none that was told.
 func TestProcesses(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("no signals")
+		t.Skip("needs Unix signals: run it on Linux, macOS or a BSD")
 	}
 	t.Parallel()
 	for _, d := range []Dialect{PostgreSQL, MariaDB, SQLite} {

@@ -334,7 +334,7 @@ func TestRekey(t *testing.T) {
 
 func TestForeignOwner(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root can give a directory away")
+		t.Skip("only root can give a directory away: run it as root")
 	}
 	dir := lost(t, newServer(t), "order-1")
 	require.NoError(t, os.Chown(dir, 54321, 54321))
