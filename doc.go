@@ -13,7 +13,8 @@
 // [Client] sends; [Config] and [Policy] say how hard it tries, [Contract] what the server promises about keys. [Named]
 // gives a request the name of its operation: after a crash the same code, run again, finds its pending key or its stored
 // answer. [EffectOf] answers what most callers ask of an error: did it happen? [Client.Recover] finishes what earlier
-// processes left. Stores are in persist and below: journal is the embedded default, memory is for tests.
+// processes left. Stores are in persist and below: journal is the embedded default, memory is for tests; sqlstore and
+// redis, modules of their own, serve a fleet, and sealed encrypts what any of them keeps.
 //
 // # What an answer means
 //
