@@ -139,8 +139,11 @@ func (k *call) begin() *answer {
 	k.observe(Event{Step: StepBegin})
 	k.held = now
 	e, err := k.store.Begin(k.ctx, rec)
-	if err == nil && e.State() == Pending && e.Claim.Token == 0 && k.letGo(k.ctx, rec.Ref) { // our own recovery only held it
-		e, err = k.store.Begin(k.ctx, rec)
+	if err == nil && e.State() == Pending && e.Claim.Token == 0 {
+		k.afresh(k.ctx, rec.Ref, func() {
+			k.held = time.Now()
+			e, err = k.store.Begin(k.ctx, rec)
+		})
 	}
 	if err != nil {
 		return k.beginFailed(err)

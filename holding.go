@@ -30,31 +30,30 @@ func (c *core) claims(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// adopt takes over the claim of an operation that recovery only holds; false if it holds none, or works at it.
-func (c *core) adopt(ctx context.Context, ref Ref) (claim persist.Claim, is bool) {
+// afresh asks the store again about an operation that it said another has: a recovery of this client may only hold it, or
+// have given it up meanwhile. None of them claims it before ask has returned.
+func (c *core) afresh(ctx context.Context, ref Ref, ask func()) {
 	done, err := c.claims(ctx)
 	if err != nil {
-		return claim, false
+		return
 	}
-	done()
+	defer done()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	claim, is = c.holding.held[ref]
+	claim, is := c.holding.held[ref]
 	delete(c.holding.held, ref)
-	return claim, is
-}
-
-// letGo has recovery give up an operation that it only holds.
-func (c *core) letGo(ctx context.Context, ref Ref) bool {
-	claim, is := c.adopt(ctx, ref)
-	return is && c.cfg.Store.Release(ctx, claim) == nil
+	c.mu.Unlock()
+	if is {
+		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+		defer cancel()
+		_ = c.cfg.Store.Release(rctx, claim) // a failure shows in the answer
+	}
+	ask()
 }
 
 // take claims one for a call of this client: what its own recovery only holds is no other call's.
-func (c *core) take(ctx context.Context, ref Ref) (persist.Entry, error) {
-	e, err := c.cfg.Store.Claim(ctx, ref)
-	if errors.Is(err, persist.ErrBusy) && c.letGo(ctx, ref) {
-		return c.cfg.Store.Claim(ctx, ref)
+func (c *core) take(ctx context.Context, ref Ref) (e persist.Entry, err error) {
+	if e, err = c.cfg.Store.Claim(ctx, ref); errors.Is(err, persist.ErrBusy) {
+		c.afresh(ctx, ref, func() { e, err = c.cfg.Store.Claim(ctx, ref) })
 	}
 	return e, err
 }
@@ -80,6 +79,11 @@ func (c *core) holds(claim persist.Claim) bool {
 func (p *pass) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
+	done, err := p.claims(ctx) // else a call that has met a claim would find it neither held nor given up
+	if err != nil {
+		return
+	}
+	defer done()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.held {

@@ -142,8 +142,8 @@ func (c *Client) Abandon(ctx context.Context, ref Ref, reason string) error {
 // been sent gives its protection away.
 func (c *Client) Forget(ctx context.Context, ref Ref) error {
 	err := c.cfg.Store.Forget(ctx, ref)
-	if errors.Is(err, persist.ErrBusy) && c.letGo(ctx, ref) {
-		err = c.cfg.Store.Forget(ctx, ref)
+	if errors.Is(err, persist.ErrBusy) {
+		c.afresh(ctx, ref, func() { err = c.cfg.Store.Forget(ctx, ref) })
 	}
 	if errors.Is(err, persist.ErrBusy) {
 		return &BusyError{Call: Call{Ref: ref}}

@@ -141,7 +141,7 @@ func (p *pass) parked(ctx context.Context) (first error) {
 func (p *pass) last(ctx context.Context) (first error) {
 	p.lasts = true
 	for _, ref := range p.late {
-		p.letGo(ctx, ref)
+		p.afresh(ctx, ref, func() {})
 		p.mu.Lock()
 		delete(p.tried, ref)
 		p.mu.Unlock()
@@ -403,12 +403,7 @@ func latest(a, b time.Time) time.Time {
 // hand gives the answer to the handler; the operation is owed until that returned nil.
 func (p *pass) hand(ctx context.Context, k *call, a *answer) *answer {
 	if k.claim.Token == 0 { // given up with the settle
-		e, err := p.cfg.Store.Claim(ctx, k.rec.Ref)
-		if errors.Is(err, persist.ErrBusy) { // this pass has claimed it as due, and holds it
-			if claim, is := p.adopt(ctx, k.rec.Ref); is {
-				e.Claim, err = claim, nil
-			}
-		}
+		e, err := p.take(ctx, k.rec.Ref) // this pass may have claimed it as due, and hold it
 		if err != nil {
 			k.storeFailed(err)
 			return a
