@@ -216,7 +216,7 @@ func (k *call) known(e persist.Entry) *answer {
 // takeOver goes on with a pending operation that nobody owned: its own key and bytes, the live request's credentials.
 func (k *call) takeOver() *answer {
 	now := time.Now()
-	k.age, k.prior = k.ageOf(k.rec.Progress, now), k.rec.Progress.Attempts > 0 || k.cmd.foreign
+	k.age, k.prior = k.ageOf(k.rec.Progress, now), k.rec.Progress.Attempts > 0 || k.cmd.foreign || isDerived(k.plan.KeyFormat)
 	k.cmd.resumed = true
 	if err := k.cmd.resume(&k.rec); err != nil {
 		return k.failed(&KeyError{Call: k.call(), Why: "the recorded request cannot be sent again", Err: err})
@@ -253,8 +253,11 @@ func (k *call) newIntent() *answer {
 		return k.beginFailed(fmt.Errorf("claiming a rejected operation for a new intent: %w", err))
 	}
 	k.claim = e.Claim
-	if e.State() != Rejected { // another process was quicker
+	switch {
+	case e.State() != Rejected, k.cmd.sameAs(&e.Record): // another process was quicker
 		return k.known(e)
+	case e.Answer.Owed: // to a handler, which would never get it
+		return k.failed(&BusyError{Call: k.call()})
 	}
 	k.fresh, k.prior = true, false
 	return k.replace()

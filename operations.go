@@ -79,7 +79,11 @@ func (c *Client) Resume(ctx context.Context, ref Ref) (*http.Response, error) {
 		a = k.failed(&OutcomeUnknownError{Call: k.call(), Err: ErrClosed})
 	case e.State() == Pending, e.State() == Conflicted:
 		k.rec.Progress.Parked = false
-		if a = k.takeOver(); a == nil {
+		a = k.takeOver()
+		if a == nil && e.State() == Conflicted {
+			a = k.reopen()
+		}
+		if a == nil {
 			k.attempts()
 			a = k.conclude()
 		}
@@ -98,9 +102,23 @@ func (c *Client) Resume(ctx context.Context, ref Ref) (*http.Response, error) {
 	return a.response(req, true), nil
 }
 
+// reopen makes a conflicted operation pending again, before it is sent: whatever becomes of it then, the conflict is no
+// longer its answer.
+func (k *call) reopen() *answer {
+	rec := k.rec
+	rec.Answer = nil
+	k.held = time.Now()
+	if err := k.store.Replace(k.ctx, k.claim, rec); err != nil {
+		return k.beginFailed(err)
+	}
+	k.rec = rec
+	return nil
+}
+
 // Rekey gives an expired, parked, conflicted or pending operation a new key, by the caller's word that it did not happen
 // under the old one. It sends nothing: Resume, Recover or the same name again does. Refused while another call owns the
-// operation, for one that is settled otherwise, and for derived keys.
+// operation, for one that is settled otherwise, and for derived keys. An error beside a key is about what came after: the
+// operation has it.
 func (c *Client) Rekey(ctx context.Context, ref Ref) (newKey string, err error) {
 	err = c.change(ctx, ref, func(e persist.Entry) error {
 		if s := e.State(); s != Pending && s != Conflicted {
@@ -114,16 +132,13 @@ func (c *Client) Rekey(ctx context.Context, ref Ref) (newKey string, err error) 
 		if err != nil {
 			return err
 		}
-		newKey = rec.Key
 		if err := c.cfg.Store.Replace(ctx, e.Claim, rec); err != nil {
 			return err
 		}
+		newKey = rec.Key
 		return c.cfg.Store.Release(ctx, e.Claim)
 	})
-	if err != nil {
-		return "", err
-	}
-	return newKey, nil
+	return newKey, err
 }
 
 // Abandon ends a pending or conflicted operation without an answer: nothing more is sent, and a later Do under its name
@@ -179,5 +194,5 @@ func (c *core) recorded(rec *persist.Record) (*command, error) {
 	if err != nil {
 		return nil, fmt.Errorf("samekey: the stored target of %q cannot be read: %w", rec.ID, err)
 	}
-	return &command{plan: c.planFor(req), rec: *rec, body: rec.Body, url: req.URL, named: rec.Named, resumed: true}, nil
+	return &command{plan: c.planFor(req).stored(), rec: *rec, body: rec.Body, url: req.URL, named: rec.Named, resumed: true}, nil
 }

@@ -330,8 +330,12 @@ func (p *pass) finish(k *call, turn func() bool) *answer {
 		k.final = k.rec.Answer
 		return k.local()
 	}
-	k.advised = time.Now().Add(recoverAgain)    // when it is due again, should it stay unknown
-	if u := p.remembered(k.rec.Ref); u != nil { // a conflict is not sent again; it may be written down by now
+	k.advised = time.Now().Add(recoverAgain) // when it is due again, should it stay unknown
+	u := p.remembered(k.rec.Ref)
+	if u != nil && !u.none && u.rec.Key != k.rec.Key { // another process has given it a new key since
+		p.forget(k.rec.Ref)
+	}
+	if u != nil && u.rec.Key == k.rec.Key { // a conflict is not sent again; it may be written down by now
 		if !turn() {
 			return nil
 		}
@@ -422,7 +426,7 @@ func (p *pass) hand(ctx context.Context, k *call, a *answer) *answer {
 	case err == nil:
 		final := *k.final
 		final.Owed, final.Lazy = false, false
-		_ = k.put(final) // a failure leaves it owed
+		_ = k.unhurried(final.State, func() error { return k.put(final) }) // a failure leaves it owed
 		p.noteRefusal(k.rec.Ref, false)
 	case k.final.State == Conflicted && errors.As(err, &decided):
 		return p.decide(k, a, decided)

@@ -1,6 +1,7 @@
 package samekey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,7 +173,7 @@ func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, erro
 		p.checkKeyless(bad)
 		pl.RetryStatus, pl.RetryTransport = nil, Off
 	}
-	if leaser != nil && pl.Persist != PersistNone { // which has no claim
+	if leaser != nil {
 		pl.lease = leaser.Lease()
 	}
 	pl.checkTrying(bad)
@@ -244,7 +245,7 @@ func (pl *plan) checkTrying(bad func(field, why string)) {
 	if pl.AttemptTimeout > 0 && pl.Deadline > 0 && pl.AttemptTimeout > pl.Deadline {
 		bad("AttemptTimeout", fmt.Sprintf("%v is above the Deadline of %v", pl.AttemptTimeout, pl.Deadline))
 	}
-	if pl.lease > 0 && pl.AttemptTimeout > 0 && pl.AttemptTimeout*2 > pl.lease {
+	if pl.lease > 0 && pl.Persist != PersistNone && pl.AttemptTimeout > 0 && pl.AttemptTimeout*2 > pl.lease {
 		bad("AttemptTimeout", fmt.Sprintf("%v is above half of the store's lease of %v: the claim would lapse while an attempt runs; set it, in Config.Default where nothing else does, or give the store a longer lease", pl.AttemptTimeout, pl.lease))
 	}
 	switch {
@@ -390,6 +391,20 @@ func (pl *plan) forCall(ctx context.Context) (*plan, error) {
 	out.Policy = p.over(pl.open())
 	out.checkTrying(bad)
 	return &out, errors.Join(errs...)
+}
+
+// stored is the plan for what a store holds: where the policy has come to keep nothing, that still ends there, and is kept
+// as little of as can be.
+func (pl *plan) stored() *plan {
+	if pl.Persist != PersistNone {
+		return pl
+	}
+	out := *pl
+	out.Persist = PersistKeyOnly
+	if pl.lease > 0 {
+		out.AttemptTimeout = min(cmp.Or(pl.AttemptTimeout, pl.lease), pl.lease/2)
+	}
+	return &out
 }
 
 // open is the plan's policy with negative durations where they are off: as zero, which is off in a plan, they would

@@ -100,7 +100,7 @@ func (k *call) stuck(a *answer) Why {
 func (p *pass) reconcile(k *call, a *answer, why Why) *answer {
 	verdict, err := p.ask(k, why)
 	if err == nil && verdict != Keep {
-		err = p.obey(k, verdict)
+		err = k.unhurried(Pending, func() error { return p.obey(k, verdict) })
 	}
 	switch {
 	case err != nil:
@@ -129,6 +129,27 @@ func (p *pass) ask(k *call, why Why) (v Verdict, err error) {
 	return p.Reconcile(&attemptContext{k.ctx, nil}, operationOf(&k.rec, k.plan.pattern), why)
 }
 
+// unhurried writes what a hook has decided, however long it took: a claim that lapsed meanwhile is taken again, if the
+// operation is in state s still, and as it was.
+func (k *call) unhurried(s State, write func() error) error {
+	err := write()
+	if !errors.Is(err, persist.ErrClaimLost) {
+		return err
+	}
+	k.claim = persist.Claim{}
+	ctx, cancel := k.lastWord()
+	defer cancel()
+	e, cerr := k.store.Claim(ctx, k.rec.Ref)
+	if cerr != nil {
+		return err
+	}
+	k.claim = e.Claim
+	if e.State() != s || e.Key != k.rec.Key || e.Progress.Attempts != k.rec.Progress.Attempts {
+		return err
+	}
+	return write()
+}
+
 // obey makes a verdict durable.
 func (p *pass) obey(k *call, v Verdict) error {
 	switch v {
@@ -150,7 +171,8 @@ func (p *pass) obey(k *call, v Verdict) error {
 			return err
 		}
 		k.rec, k.prior, k.marked, k.age, k.end, k.limit, k.refused = rec, false, true, newKeyAge(rec.Progress, now), nil, nil, nil
-		return nil
+		k.start = now // the hook's time is not the call's
+		return k.cmd.resume(&k.rec)
 	}
 	return fmt.Errorf("samekey: %d is no verdict", v)
 }
@@ -171,6 +193,9 @@ func rekeyed(old *persist.Record, pl *plan) (rec persist.Record, err error) {
 	if why := pl.contract.check(rec.Key); why != "" {
 		return rec, &KeyError{Call: call, Why: why}
 	}
+	if rec.Key == old.Key {
+		return rec, &KeyError{Call: call, Why: "the key format gave the same key again"}
+	}
 	rec.Answer, rec.Progress, rec.KeyLife = nil, persist.Progress{Seen: time.Now()}, pl.contract.life()
 	rec.Header = rec.Header.Clone()
 	delete(rec.Header, firstSentHeader) // a new key has a first send of its own
@@ -188,14 +213,15 @@ func rekeyed(old *persist.Record, pl *plan) (rec persist.Record, err error) {
 func (p *pass) decide(k *call, a *answer, d *decision) *answer {
 	if d.abandon {
 		now := time.Now()
-		_ = k.write(persist.Answer{State: Abandoned, Reason: d.reason, KeepBody: now.Add(k.plan.Retention), KeepName: now.Add(k.plan.Retention + tombstoneLife)}, nil)
+		final := persist.Answer{State: Abandoned, Reason: d.reason, KeepBody: now.Add(k.plan.Retention), KeepName: now.Add(k.plan.Retention + tombstoneLife)}
+		_ = k.unhurried(Conflicted, func() error { return k.write(final, nil) })
 		return a
 	}
 	rec := k.rec
 	rec.Answer, rec.Progress.NotBefore = nil, time.Now().Add(d.after)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), settleTimeout)
 	defer cancel()
-	if err := k.store.Replace(ctx, k.claim, rec); err != nil {
+	if err := k.unhurried(Conflicted, func() error { return k.store.Replace(ctx, k.claim, rec) }); err != nil {
 		k.storeFailed(err)
 	}
 	return a

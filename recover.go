@@ -20,8 +20,8 @@ type Recovery struct {
 	// itself, which would wait for Handle. An answer that Do or Resume has returned is their caller's: Handle is not told
 	// of it. Nil: nobody is told.
 	Handle func(ctx context.Context, op Operation, resp *http.Response, err error) error
-	// Reconcile is asked about operations that may not simply be sent again, each time that Recover meets one. Nil: they
-	// stay as they are.
+	// Reconcile is asked about operations that may not simply be sent again, each time that Recover meets one; like Handle
+	// it must not ask Do for op itself. Nil: they stay as they are.
 	Reconcile   func(ctx context.Context, op Operation, why Why) (Verdict, error)
 	Concurrency int           // operations at a time; 8
 	Interval    time.Duration // KeepRecovering: from the end of one pass to the start of the next, give or take half of it; 30 s

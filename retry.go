@@ -106,9 +106,14 @@ func (k *call) attempt() {
 	}
 	k.sends += k.last.Sends
 	k.judge(x.TimeoutErr)
-	if _, missing := errors.AsType[*missingError](k.last.Err); missing {
+	_, missing := errors.AsType[*missingError](k.last.Err)
+	switch {
+	case missing:
 		k.rec.Progress.Attempts-- // nothing was sent: only real attempts park an operation, and tell its last status
-	} else {
+	case k.last.Unsent && k.cmd.resumed && !k.plan.contract.repeatable() && k.rec.Progress.Attempts == 1:
+		k.rec.Progress.Attempts-- // else nobody might ever send it
+		fallthrough
+	default:
 		k.rec.Progress.LastStatus, k.rec.Progress.LastError = k.last.status(), ""
 	}
 	if k.last.Err != nil {
@@ -354,7 +359,7 @@ func (k *call) tooLate() error {
 // the lease counts from before the store was asked, by the wall or by monotonic time, whichever has moved more.
 func (k *call) lasts(d time.Duration) bool {
 	lease := k.plan.lease
-	if lease == 0 {
+	if lease == 0 || k.plan.Persist == PersistNone { // there is no claim
 		return true
 	}
 	now := time.Now()
