@@ -331,6 +331,8 @@ type PolicyError struct {
 func (e *PolicyError) Error() string {
 	where := "default policy"
 	switch {
+	case strings.HasPrefix(e.Field, "WithPolicy"):
+		return "samekey: " + e.Field + ": " + e.Why
 	case e.Endpoint != "":
 		where = fmt.Sprintf("endpoint %q", e.Endpoint)
 	case e.Field == "Store" || e.Field == "Scope":

@@ -186,6 +186,9 @@ func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, erro
 			bad(f.name, "is none of Inherit, On, Off")
 		}
 	}
+	if method, _, has := strings.Cut(pattern, " "); has && pl.Command == Inherit && !pl.isCommand(method) && !isRead(method) {
+		bad("Command", "is not set, and a "+method+" is no command by itself, so that nothing else here has an effect: set it to On, or to Off to say so")
+	}
 	if pl.MaxBody < 0 {
 		bad("MaxBody", "is negative")
 	}
@@ -377,12 +380,14 @@ func (pl *plan) forCall(ctx context.Context) (*plan, error) {
 	rest := *p
 	rest.MaxAttempts, rest.AttemptTimeout, rest.Deadline, rest.Backoff, rest.MaxRetryAfter = 0, 0, 0, Backoff{}, 0
 	rest.RetryStatus, rest.RetryTransport, rest.Decide = nil, 0, nil
-	var errs []error
+	var err error // the first: callers of Do tell errors apart by their types
 	bad := func(field, why string) {
-		errs = append(errs, &PolicyError{Endpoint: pl.pattern, Field: "WithPolicy: " + field, Why: why})
+		if err == nil {
+			err = &PolicyError{Endpoint: pl.pattern, Field: "WithPolicy: " + field, Why: why}
+		}
 	}
 	if fields := rest.set(); len(fields) > 0 {
-		bad(strings.Join(fields, ", "), "cannot differ per call")
+		bad(strings.Join(fields, ", "), "cannot differ per call: that is for Config")
 	}
 	if !pl.contract.repeatable() {
 		p.checkKeyless(bad)
@@ -390,7 +395,7 @@ func (pl *plan) forCall(ctx context.Context) (*plan, error) {
 	out := *pl
 	out.Policy = p.over(pl.open())
 	out.checkTrying(bad)
-	return &out, errors.Join(errs...)
+	return &out, err
 }
 
 // stored is the plan for what a store holds: where the policy has come to keep nothing, that still ends there, and is kept

@@ -133,6 +133,29 @@ func TestBadPoliciesAreRefused(t *testing.T) {
 	}
 }
 
+// TestPolicyWithoutEffect: an endpoint's policy whose method is no command is refused, unless it says so itself.
+func TestPolicyWithoutEffect(t *testing.T) {
+	made := func(pattern string, p, base samekey.Policy) error {
+		c, err := samekey.New(samekey.Config{Store: newStore(t), Default: base, Endpoints: map[string]samekey.Policy{pattern: p}})
+		if err == nil {
+			require.NoError(t, c.Close())
+		}
+		return err
+	}
+	for _, pattern := range []string{"PUT api.test/v1/orders/{id}", "DELETE /v1/orders/{id}", "PURGE /"} {
+		err := made(pattern, samekey.Policy{MaxAttempts: 5}, samekey.Policy{})
+		require.Equal(t, "Command", asType[*samekey.PolicyError](t, err).Field)
+		require.ErrorContains(t, err, "On")
+		for _, c := range []samekey.Switch{samekey.On, samekey.Off} {
+			require.NoError(t, made(pattern, samekey.Policy{Command: c}, samekey.Policy{}))
+			require.NoError(t, made(pattern, samekey.Policy{}, samekey.Policy{Command: c}))
+		}
+	}
+	for _, pattern := range []string{"GET /", "HEAD /", "OPTIONS /", "POST /", "PATCH /", "/v1/", "api.test/"} {
+		require.NoError(t, made(pattern, samekey.Policy{MaxAttempts: 5}, samekey.Policy{}), pattern)
+	}
+}
+
 func TestConfigProblemsAreJoined(t *testing.T) {
 	_, err := samekey.New(samekey.Config{
 		Scope: "a\x00b",
@@ -306,8 +329,10 @@ func TestPolicyOfOneCall(t *testing.T) {
 			{Backoff: samekey.Backoff{Min: time.Hour}}, {AttemptTimeout: 25 * time.Hour},
 		} {
 			got, err := do(p)
-			bad := asType[*samekey.PolicyError](t, err)
+			bad, is := err.(*samekey.PolicyError) //nolint:errorlint // for a type switch, as Do's documentation says
+			require.True(t, is, "%T", err)
 			require.Contains(t, bad.Field, "WithPolicy: ")
+			require.Contains(t, err.Error(), "samekey: WithPolicy: ", "nobody else's policy is to blame")
 			require.Zero(t, got)
 		}
 		// The fields that are not a call's, by reflection.

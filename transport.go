@@ -69,11 +69,15 @@ func (t transport) CloseIdleConnections() {
 	}
 }
 
+// isRead reports whether a pattern has a request of this method retried although it is no command.
+func isRead(method string) bool {
+	return slices.Contains([]string{"", http.MethodGet, http.MethodHead, http.MethodOptions}, method)
+}
+
 // read passes on what is no command, as hc does. Reads (GET, HEAD, OPTIONS) of an endpoint that is configured are retried
 // by its policy.
 func (c *core) read(hc *http.Client, req *http.Request, pl *plan) (*http.Response, error) {
-	safe := slices.Contains([]string{"", http.MethodGet, http.MethodHead, http.MethodOptions}, req.Method)
-	if pl.pattern == "" || !safe || req.Body != nil && req.Body != http.NoBody {
+	if pl.pattern == "" || !isRead(req.Method) || req.Body != nil && req.Body != http.NoBody {
 		return hc.Do(req)
 	}
 	pl, err := pl.forCall(req.Context())
