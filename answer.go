@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/samekey/samekey/persist"
 )
@@ -27,7 +28,7 @@ func (k *call) newAnswer(s State) *answer {
 	a := &answer{head: k.last.Resp, body: k.last.Body, truncated: k.last.dropped, info: k.info(s)}
 	if k.last.Rest != nil {
 		k.streams = true
-		a.rest = &rest{ReadCloser: k.last.Rest, end: k.finish}
+		a.rest = &rest{ReadCloser: k.last.Rest, end: k.finish, cancel: k.cancel}
 		k.last.Rest = nil
 	}
 	return a
@@ -36,10 +37,20 @@ func (k *call) newAnswer(s State) *answer {
 // rest is a body that streams after its call has ended.
 type rest struct {
 	io.ReadCloser
-	end func()
+	end    func()
+	cancel context.CancelCauseFunc
+	left   func() bool // forgets its reader's context
+}
+
+// until has ctx end it: the call's own context may have been nobody's.
+func (r *rest) until(ctx context.Context) {
+	r.left = context.AfterFunc(ctx, func() { r.cancel(endOf(ctx)) })
 }
 
 func (r *rest) Close() error {
+	if r.left != nil {
+		r.left()
+	}
 	err := r.ReadCloser.Close()
 	r.end()
 	return err
@@ -87,6 +98,7 @@ func (a *answer) response(req *http.Request, first bool) *http.Response {
 	resp.Request = req.WithContext(&d.ctx)
 	switch {
 	case a.rest != nil && first:
+		a.rest.until(req.Context())
 		resp.Body = struct {
 			io.Reader
 			io.Closer
@@ -162,9 +174,11 @@ func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 // pending until the caller has read it to its end, or closed it.
 type handover struct {
 	k      *call
-	claim  persist.Claim
 	shared *answer // for who brings the same key of its own meanwhile; nil where nobody can
-	once   sync.Once
+	mu     sync.Mutex
+	claim  persist.Claim
+	ended  bool
+	beat   *time.Timer // renews a claim that would lapse
 }
 
 // handOver takes the claim over from the call.
@@ -181,6 +195,36 @@ func (k *call) handOver(a *answer) {
 	k.mu.Lock()
 	k.open[k.rec.Ref] = h
 	k.mu.Unlock()
+	if lease := k.plan.lease; lease > 0 { // read slowly, it would be sent again by a recovery
+		h.mu.Lock()
+		h.beat = time.AfterFunc(lease/3, func() { h.renew(lease / 3) })
+		h.mu.Unlock()
+	}
+}
+
+// renew keeps the claim while the caller reads.
+func (h *handover) renew(every time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), every)
+	defer cancel()
+	if err := h.k.store.Mark(ctx, h.claim, h.k.rec.Progress); err != nil {
+		h.k.storeFailed(err)
+	}
+	h.beat.Reset(every)
+}
+
+// adopt takes the claim of a recovery that found the operation, as its own had lapsed; false if nobody reads any more.
+func (h *handover) adopt(claim persist.Claim) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.claim = claim
+	}
+	return !h.ended
 }
 
 // handingOver finds the success of ref that its caller has not read yet.
@@ -194,14 +238,21 @@ func (c *core) handingOver(ref Ref) *handover {
 func (h *handover) done() {
 	h.end(func() {
 		ctx := context.Background()
-		kept := persist.Answer{State: Succeeded, Status: h.k.last.status(), Lazy: h.k.lazy(Succeeded)} // it leaves the store
-		if !kept.Lazy {
+		// It leaves the store.
+		kept := persist.Answer{State: Succeeded, Status: h.k.last.status(), Lazy: h.k.lazy(Succeeded)}
+		if !kept.Lazy || h.k.plan.lease > 0 { // a store that is shared may wait, lazy or not
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, settleTimeout)
 			defer cancel()
 		}
-		if err := h.k.store.Settle(ctx, h.claim, kept); err != nil {
+		h.k.claim = h.claim
+		err := h.k.unhurried(Pending, func() error { return h.k.store.Settle(ctx, h.k.claim, kept) })
+		h.claim, h.k.claim = h.k.claim, persist.Claim{}
+		if err != nil {
 			h.k.storeFailed(err)
+			if h.claim.Token == 0 {
+				return
+			}
 			if err := h.k.store.Release(ctx, h.claim); err != nil { // for a recovery of this process
 				h.k.storeFailed(err)
 			}
@@ -221,14 +272,21 @@ func (h *handover) release(ctx context.Context) {
 }
 
 func (h *handover) end(f func()) {
-	h.once.Do(func() {
-		f()
-		h.k.mu.Lock()
-		if h.k.open[h.k.rec.Ref] == h {
-			delete(h.k.open, h.k.rec.Ref)
-		}
-		h.k.mu.Unlock()
-	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return
+	}
+	h.ended = true
+	if h.beat != nil {
+		h.beat.Stop()
+	}
+	f()
+	h.k.mu.Lock()
+	if h.k.open[h.k.rec.Ref] == h {
+		delete(h.k.open, h.k.rec.Ref)
+	}
+	h.k.mu.Unlock()
 }
 
 // handedOver tells when the caller has the body.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -235,6 +236,9 @@ func (p poller) Build(ctx context.Context) (*http.Request, error) {
 	for name, lines := range k.cmd.live {
 		req.Header[name] = slices.Clone(lines) // a hook may write into them
 	}
+	if host := k.rec.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
 	if accept := k.rec.Header.Values("Accept"); len(accept) > 0 {
 		req.Header["Accept"] = accept
 	}
@@ -243,6 +247,7 @@ func (p poller) Build(ctx context.Context) (*http.Request, error) {
 		addCookies(req, jar.Cookies(p.target))
 	}
 	if k.cfg.Prepare != nil {
+		req.Body, req.GetBody = http.NoBody, func() (io.ReadCloser, error) { return http.NoBody, nil } // for those who sign it
 		if err := k.cfg.Prepare(req.Context(), req); err != nil {
 			return nil, fmt.Errorf("Config.Prepare: %w", err)
 		}

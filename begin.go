@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/samekey/samekey/internal/wire"
@@ -185,7 +186,7 @@ func (k *call) beginFailed(err error) *answer {
 		return k.notSent(ended)
 	}
 	k.storeFailed(err)
-	return k.failed(&StoreError{Call: k.call(), MayBeRecorded: maybe, Err: err})
+	return k.failed(&StoreError{Call: k.call(), MayBeRecorded: maybe, Err: k.storeError(err)})
 }
 
 // known answers for an operation that the store knew already.
@@ -341,7 +342,15 @@ func (k *call) about(e Event) Event {
 	return e
 }
 
-func (k *call) storeFailed(err error) { k.observe(Event{Step: StepStoreError, Err: err}) }
+func (k *call) storeFailed(err error) { k.observe(Event{Step: StepStoreError, Err: k.storeError(err)}) }
+
+// storeError is a store's error as it may be told: of a key that names the operation, a part.
+func (k *call) storeError(err error) error {
+	if key := k.rec.Key; key != "" && k.rec.ID == key && strings.Contains(err.Error(), key) {
+		return &redactedError{text: strings.ReplaceAll(err.Error(), key, shortKey(key)), err: err}
+	}
+	return err
+}
 
 // noStore stands in where the policy keeps nothing.
 type noStore struct{ persist.Store }

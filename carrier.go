@@ -195,9 +195,12 @@ func (k *contract) mayBear(req *http.Request) bool {
 }
 
 // lines are the carrier's in h, however its name is written there: net/http sends it as it is.
-func (c Carrier) lines(h http.Header) (out []string) {
+func (c Carrier) lines(h http.Header) (out []string) { return linesOf(h, c.name) }
+
+// linesOf are the lines of a field, however a caller has written its name into the map.
+func linesOf(h http.Header, canonical string) (out []string) {
 	for name, lines := range h {
-		if name == c.name || http.CanonicalHeaderKey(name) == c.name {
+		if name == canonical || http.CanonicalHeaderKey(name) == canonical {
 			out = append(out, lines...)
 		}
 	}

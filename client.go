@@ -31,8 +31,8 @@ type Config struct {
 	Endpoints map[string]Policy
 	// Scope of the operations whose context has none ([WithScope]).
 	Scope string
-	// Prepare sets credentials and signatures before every attempt of a command, recovered ones too; what it sets is
-	// never stored. [OperationOf] tells it scope and ID, req.GetBody serves signers. Method, target (but for parameters
+	// Prepare sets credentials and signatures before every attempt of a command, recovered ones too, and before the GETs
+	// that poll an accepted one ([Policy.Await]); what it sets is never stored. [OperationOf] tells it scope and ID, req.GetBody serves signers. Method, target (but for parameters
 	// in SecretQuery), body and key must stay as they are. An error is a failed attempt of which nothing was sent. It
 	// runs within the attempt's timeout, must be safe for concurrent use, and must not send commands by this client
 	// without end: its own commands are prepared too.
@@ -105,6 +105,12 @@ func New(cfg Config) (*Client, error) {
 	for _, p := range problems {
 		errs = append(errs, &PolicyError{Endpoint: p.Pattern, Field: "pattern", Why: p.Why})
 	}
+	for _, pattern := range patterns {
+		if pl := c.plans[pattern]; len(problems) == 0 && pl != nil && pl.idle() {
+			errs = append(errs, &PolicyError{Endpoint: pattern, Field: "Command",
+				Why: "is not set, and this method is no command by itself, so that nothing else here has an effect: set it to On, or to Off to say so"})
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -138,11 +144,17 @@ func observers(o Observer, l *slog.Logger) Observer {
 }
 
 // Do sends req as one logical command: under one key, which is durable with the request before the first byte leaves,
-// repeated by the endpoint's policy. It closes req.Body and changes nothing of req.
+// repeated by the endpoint's policy. It reads req.Body first, for as long as that takes, closes it, and changes nothing of
+// req; for another Do make another request.
+//
+// A key that req bears already, where the endpoint's contract has it, is adopted: sent as it is, and the operation's name
+// where there is no other. Two keys, or one that the contract does not allow, are a *KeyError. Under a name that is known
+// the stored key goes out, whatever key req bears.
 //
 // A nil error comes with the final answer: a success (2xx, or a 303 of the same origin), a rejection (see the package
-// documentation), or a 202 that is still processed (Info.State is Pending). The caller closes its body; an anonymous
-// success is kept until then. Errors are *ConflictError, *OutcomeUnknownError, *NotSentError, *MismatchError,
+// documentation), or a 202 that is still processed (Info.State is Pending). The caller closes its body. An
+// anonymous success stays pending until that, or until the body was read to its end: after a restart Recover would send it
+// again, under its key. Errors are *ConflictError, *OutcomeUnknownError, *NotSentError, *MismatchError,
 // *BusyError, *ExpiredError, *StoreError, *BodyTooLargeError, *KeyError and *PolicyError; [EffectOf] answers what most
 // callers ask of them. Unlike http.Client's they are not wrapped in a *url.Error.
 //
@@ -237,7 +249,8 @@ func (c *core) run(ctx context.Context, cmd *command, waits deadliner) *answer {
 }
 
 // Close ends calls in flight (their operations stay pending), waits for their last word to the store, and flushes it. It
-// leaves the Store open. Commands from then on return ErrClosed. A second Close waits for the first.
+// leaves the Store open. Called from a hook of the client's own (Prepare, Decide, Resolve, Handle, Reconcile) it would
+// wait for itself. Commands from then on return ErrClosed. A second Close waits for the first.
 func (c *Client) Close() (err error) {
 	c.closing.Do(func() { err = c.shutDown() }) // a second one waits for the first
 	return err

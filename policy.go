@@ -186,9 +186,6 @@ func compile(pattern string, p, base Policy, leaser persist.Leaser) (*plan, erro
 			bad(f.name, "is none of Inherit, On, Off")
 		}
 	}
-	if method, _, has := strings.Cut(pattern, " "); has && pl.Command == Inherit && !pl.isCommand(method) && !isRead(method) {
-		bad("Command", "is not set, and a "+method+" is no command by itself, so that nothing else here has an effect: set it to On, or to Off to say so")
-	}
 	if pl.MaxBody < 0 {
 		bad("MaxBody", "is negative")
 	}
@@ -355,6 +352,12 @@ func (pl *plan) isCommand(method string) bool {
 	}
 	method = strings.ToUpper(method) // servers and endpoint patterns are not all as strict about case as RFC 9110
 	return method == http.MethodPost || method == http.MethodPatch
+}
+
+// idle reports whether the plan is for a method to which it does nothing.
+func (pl *plan) idle() bool {
+	method, _, has := strings.Cut(pl.pattern, " ")
+	return has && pl.Command == Inherit && !pl.isCommand(method) && !isRead(method)
 }
 
 // retriesStatus reports whether the policy repeats an answer of this status.

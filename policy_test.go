@@ -329,7 +329,7 @@ func TestPolicyOfOneCall(t *testing.T) {
 			{Backoff: samekey.Backoff{Min: time.Hour}}, {AttemptTimeout: 25 * time.Hour},
 		} {
 			got, err := do(p)
-			bad, is := err.(*samekey.PolicyError) //nolint:errorlint // for a type switch, as Do's documentation says
+			bad, is := err.(*samekey.PolicyError) // for a type switch, as by Do's documentation
 			require.True(t, is, "%T", err)
 			require.Contains(t, bad.Field, "WithPolicy: ")
 			require.Contains(t, err.Error(), "samekey: WithPolicy: ", "nobody else's policy is to blame")

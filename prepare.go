@@ -42,7 +42,7 @@ func (k *call) url() *url.URL {
 // Build makes an attempt's request: what is stored, the caller's own credentials, cookies, and what Prepare sets.
 func (k *call) Build(ctx context.Context) (*http.Request, error) {
 	u := k.url()
-	req := newRequest(&attemptContext{ctx, k}, &k.rec, u, k.cmd.live, k.cmd.body)
+	req := newRequest(attemptContext{ctx, k}, &k.rec, u, k.cmd.live, k.cmd.body)
 	k.prepared = req
 	if jar := k.reads.Jar; jar != nil {
 		addCookies(req, jar.Cookies(u))
@@ -52,9 +52,7 @@ func (k *call) Build(ctx context.Context) (*http.Request, error) {
 		for name, lines := range req.Header { // they are shared with the record, and a hook may write into them
 			req.Header[name] = slices.Clone(lines)
 		}
-		if len(k.cmd.body) > 0 {
-			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(k.cmd.body)), nil }
-		}
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(k.cmd.body)), nil }
 		if err := k.cfg.Prepare(req.Context(), req); err != nil {
 			return nil, fmt.Errorf("Config.Prepare: %w", err)
 		}

@@ -129,7 +129,7 @@ func (p *pass) ask(k *call, why Why) (v Verdict, err error) {
 	return p.Reconcile(&attemptContext{k.ctx, nil}, operationOf(&k.rec, k.plan.pattern), why)
 }
 
-// unhurried writes what a hook has decided, however long it took: a claim that lapsed meanwhile is taken again, if the
+// unhurried writes what a hook or a reader took any time for: a claim that lapsed meanwhile is taken again, if the
 // operation is in state s still, and as it was.
 func (k *call) unhurried(s State, write func() error) error {
 	err := write()

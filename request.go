@@ -161,6 +161,9 @@ func (cmd *command) identify(req *http.Request) (why string, err error) {
 			if !ok || issued.IsZero() {
 				return "a derived key needs to know when it was issued (WithIssuedAt)", nil
 			}
+			if issued.After(rec.Created) { // by another clock: as late as can be is now
+				issued = rec.Created
+			}
 			cmd.foreign, rec.Progress.FirstSent = true, issued
 		} else if !pl.contract.keyed() {
 			format = UUIDv4 // it only names the operation
@@ -320,8 +323,8 @@ func splitQuery(raw string, names []string) (rest string, found []string) {
 	return strings.Join(keep, "&"), found
 }
 
-// fingerprint is over what makes a request the same command: method, target and host, identity headers, and the body as
-// it is sent. Where no body is kept it is salted with the operation's key, so that equal payloads do not look equal.
+// fingerprint is over what makes a request the same command: method, target and host, identity headers, and the body,
+// but for the key in it. Where no body is kept it is salted with the operation's key, so that equal payloads do not look equal.
 func (cmd *command) fingerprint(kept *persist.Record) [32]byte {
 	r := &cmd.rec
 	target, body := cmd.plan.contract.Carrier.without(r.Target, cmd.plain)
@@ -333,7 +336,7 @@ func (cmd *command) fingerprint(kept *persist.Record) [32]byte {
 	put(target)
 	put(host)
 	for _, name := range cmd.plan.IdentityHeaders {
-		for _, line := range r.Header[name] {
+		for _, line := range identity(r.Header, name) {
 			put(name)
 			put(line)
 		}
@@ -346,6 +349,13 @@ func (cmd *command) fingerprint(kept *persist.Record) [32]byte {
 		return sha256.Sum256(append(head, body...))
 	}
 	return sumOf(sha256.New(), bytes.Clone(head), body) // not head itself: what an interface sees leaves the stack
+}
+
+// identity are a field's lines in an order of their own: those of a map that has the name in two spellings have none.
+func identity(h http.Header, name string) []string {
+	lines := linesOf(h, name)
+	slices.Sort(lines)
+	return lines
 }
 
 func sumOf(h hash.Hash, head, body []byte) [32]byte {
@@ -367,7 +377,7 @@ func (cmd *command) sameAs(rec *persist.Record) bool {
 		return false
 	}
 	for _, name := range cmd.plan.IdentityHeaders {
-		if !slices.Equal(cmd.rec.Header[name], rec.Header[name]) {
+		if !slices.Equal(identity(cmd.rec.Header, name), identity(rec.Header, name)) {
 			return false
 		}
 	}
@@ -382,15 +392,16 @@ func rebuild(ctx context.Context, rec *persist.Record) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newRequest(ctx, rec, u, nil, rec.Body), nil
+	return newRequest(attemptContext{ctx, nil}, rec, u, nil, rec.Body), nil
 }
 
 // newRequest makes one attempt's request: the stored fields, and over them those that only the caller has.
-func newRequest(ctx context.Context, rec *persist.Record, u *url.URL, live http.Header, body []byte) *http.Request {
-	own := &struct {
+func newRequest(ctx attemptContext, rec *persist.Record, u *url.URL, live http.Header, body []byte) *http.Request {
+	own := &struct { // one allocation
+		ctx  attemptContext
 		url  url.URL
 		body bytes.Reader
-	}{url: *u}
+	}{ctx: ctx, url: *u}
 	req := &http.Request{
 		Method: rec.Method, URL: &own.url, Host: u.Host, Header: make(http.Header, len(rec.Header)+len(live)),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)), Body: http.NoBody,
@@ -405,7 +416,7 @@ func newRequest(ctx context.Context, rec *persist.Record, u *url.URL, live http.
 		own.body.Reset(body)
 		req.Body = io.NopCloser(&own.body) // net/http knows this to be in memory, and writes it with the head
 	}
-	return req.WithContext(ctx)
+	return req.WithContext(&own.ctx)
 }
 
 // validRequest says what the transport would refuse, before anything is stored.
@@ -418,6 +429,8 @@ func validRequest(req *http.Request) error {
 		return fmt.Errorf("unsupported scheme %q", u.Scheme)
 	case u.Host == "":
 		return errors.New("the URL has no host")
+	case u.Opaque != "":
+		return errors.New("the URL has an opaque part: what is stored could not be sent again; set Path and RawPath")
 	case strings.ContainsFunc(u.Host+req.Host, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return errors.New("the host holds a space or a control character")
 	case req.Method != "" && !validToken(req.Method):

@@ -325,7 +325,7 @@ func (k *call) put(a persist.Answer) error {
 	began := time.Now()
 	if err := k.store.Settle(ctx, k.claim, a); err != nil {
 		k.storeFailed(err)
-		return err
+		return k.storeError(err)
 	}
 	k.claim, k.final = persist.Claim{}, &a
 	k.observe(Event{Step: StepSettled, State: a.State, Status: a.Status, Elapsed: time.Since(began)})

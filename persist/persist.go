@@ -89,7 +89,7 @@ type Record struct {
 	Header         http.Header   // the fields that may be kept, and the key's own line as it is sent
 	Omitted        []string      // names of the headers and parameters that were not kept
 	Body           []byte        // nil, not empty, where only the fingerprint is kept
-	Fingerprint    [32]byte      // SHA-256 over method, target, identity headers and body as sent
+	Fingerprint    [32]byte      // SHA-256 over method, target, identity headers and body, without the key; an HMAC where no payload is kept
 	KeyLife        time.Duration // from Progress.FirstSent; negative: no end
 	Progress       Progress
 	Answer         *Answer // nil while pending

@@ -25,7 +25,7 @@ const (
 	FirstByte
 )
 
-// Exchange is how to send. It may be used by many goroutines.
+// Exchange is how to send.
 type Exchange struct {
 	Base        http.RoundTripper
 	Timeout     time.Duration              // from the start to the last byte of the body; 0: none
