@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/samekey/samekey/internal/wire"
@@ -186,7 +185,7 @@ func (k *call) beginFailed(err error) *answer {
 		return k.notSent(ended)
 	}
 	k.storeFailed(err)
-	return k.failed(&StoreError{Call: k.call(), MayBeRecorded: maybe, Err: k.storeError(err)})
+	return k.failed(&StoreError{Call: k.call(), MayBeRecorded: maybe, Err: err})
 }
 
 // known answers for an operation that the store knew already.
@@ -344,10 +343,11 @@ func (k *call) about(e Event) Event {
 
 func (k *call) storeFailed(err error) { k.observe(Event{Step: StepStoreError, Err: k.storeError(err)}) }
 
-// storeError is a store's error as it may be told: of a key that names the operation, a part.
+// storeError is a store's error as it may be told where none of ours is around it: of a key that names the operation, a
+// part.
 func (k *call) storeError(err error) error {
-	if key := k.rec.Key; key != "" && k.rec.ID == key && strings.Contains(err.Error(), key) {
-		return &redactedError{text: strings.ReplaceAll(err.Error(), key, shortKey(key)), err: err}
+	if text := hideKey(err.Error(), k.rec.Key); text != err.Error() {
+		return &redactedError{text: text, err: err}
 	}
 	return err
 }

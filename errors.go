@@ -40,7 +40,7 @@ var (
 // only in part.
 type Call struct {
 	Ref
-	Key      string // as the server was given it; "" where the call ended before it had one
+	Key      string // the server was given it, if anything was sent; "" where the call ended before it had one
 	Method   string
 	URL      string // without userinfo and query
 	Endpoint string // the pattern that matched, "" for none
@@ -56,25 +56,24 @@ type Call struct {
 
 // String names the call as all error texts do.
 func (c *Call) String() string {
-	var b strings.Builder
-	b.WriteString(c.Method)
-	if c.URL != "" {
-		b.WriteString(" " + c.URL)
+	var parts []string
+	if c.Method != "" {
+		parts = append(parts, strings.TrimSpace(c.Method+" "+c.URL))
 	}
 	if c.ID != "" && c.ID != c.Key {
-		fmt.Fprintf(&b, ", operation %.100q", c.ID)
+		parts = append(parts, fmt.Sprintf("operation %.100q", c.ID))
 	}
 	if c.Key != "" {
-		b.WriteString(", key " + shortKey(c.Key))
+		parts = append(parts, "key "+shortKey(c.Key))
 	}
 	switch c.Attempts {
 	case 0:
 	case 1:
-		b.WriteString(", 1 attempt")
+		parts = append(parts, "1 attempt")
 	default:
-		fmt.Fprintf(&b, ", %d attempts", c.Attempts)
+		parts = append(parts, fmt.Sprintf("%d attempts", c.Attempts))
 	}
-	return b.String()
+	return strings.Join(parts, ", ")
 }
 
 // tell is err's text. The texts of stores name an operation by its ID, which is the key where nobody has named it, and
@@ -211,8 +210,8 @@ func (e *NotSentError) Is(target error) bool { return target == ErrNotSent }
 
 func (e *NotSentError) Unwrap() error { return e.Err }
 
-// MismatchError says that the operation's name or key is known with another method, target or payload. This call sent
-// nothing; what became of the known one is for Operation to say. Matches ErrMismatch.
+// MismatchError says that the operation's name, or the key of one without a name, is known with another method, target
+// or payload; keys of named operations are not compared with each other. This call sent nothing; what became of the known one is for Operation to say. Matches ErrMismatch.
 type MismatchError struct{ Call }
 
 func (e *MismatchError) Error() string {

@@ -126,7 +126,7 @@ func readBody(req *http.Request, limit int64) ([]byte, error) {
 	case int64(len(body)) > limit:
 		return nil, errTooLarge
 	case announced > 0 && announced != int64(len(body)):
-		return nil, fmt.Errorf("ContentLength is %d, the body has %d bytes", announced, len(body))
+		return nil, fmt.Errorf("ContentLength is %d, the body has %d bytes: a request that was sent before has none left, make a new one", announced, len(body))
 	}
 	return body, nil
 }

@@ -160,7 +160,7 @@ func (k *call) mark(p persist.Progress) error {
 			return ended
 		}
 		k.storeFailed(err)
-		return k.storeError(err)
+		return err
 	}
 	k.rec.Progress = p
 	return nil

@@ -219,7 +219,9 @@ func (k *call) conflict() *answer {
 		return resolved
 	}
 	a := k.newAnswer(Conflicted)
-	a.err, a.info.StoreErr = e, err
+	if a.err = e; err != nil {
+		a.info.StoreErr = k.storeError(err)
+	}
 	if err != nil || k.plan.Persist == PersistNone && k.cmd.shareable() {
 		k.remember(*a, rec)
 	}
@@ -276,7 +278,9 @@ func (k *call) succeed() *answer {
 	}
 	err := k.write(k.toKeep(Succeeded, k.rec.Named), nil)
 	a := k.answered(Succeeded)
-	a.info.StoreErr = err
+	if err != nil {
+		a.info.StoreErr = k.storeError(err)
+	}
 	return a
 }
 
@@ -325,7 +329,7 @@ func (k *call) put(a persist.Answer) error {
 	began := time.Now()
 	if err := k.store.Settle(ctx, k.claim, a); err != nil {
 		k.storeFailed(err)
-		return k.storeError(err)
+		return err
 	}
 	k.claim, k.final = persist.Claim{}, &a
 	k.observe(Event{Step: StepSettled, State: a.State, Status: a.Status, Elapsed: time.Since(began)})

@@ -34,7 +34,7 @@
 //     nothing tells from other 400s either.
 //   - A mismatch that the server does not notice: Modern Treasury answers with the first response, whatever is asked,
 //     Plaid's bank transfers execute a changed amount, Dwolla protects an exact body only. The store of the client does
-//     notice, as far as it knows the key.
+//     notice, for operations whose name is their key.
 //   - Scopes: a key is known per account, API key, region or endpoint, and a request that goes to another one of them is a
 //     first request. Operations of different accounts belong into different scopes ([samekey.WithScope]).
 //   - Rules that depend on the request: Plaid exempts authorisations that wait for the user, T-Bank's ExternalRequestId
