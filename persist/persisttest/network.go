@@ -129,6 +129,91 @@ func Restarts(t testing.TB, s persist.Store, times int, restart func()) {
 	require.Greater(t, count, 20)
 }
 
+// Overtaken holds a store behind a network against its word where the answer to a Begin is lost, its claim lapses before
+// the store gets through again, and another takes over what it has recorded: it must neither say that nothing has
+// happened, nor that the operation is new. s implements persist.Leaser, and its lease is short; other is another store
+// on the same place, whose leases last. lose is for the caller to arrange, on the connections of s alone: the server
+// does what it is asked next, its answer is lost, and meanwhile is called once before s gets through again.
+func Overtaken(t testing.TB, s, other persist.Store, lose func(meanwhile func())) {
+	t.Helper()
+	ctx, lease := t.Context(), s.(persist.Leaser).Lease()
+	keep := time.Now().Add(time.Hour)
+	settled := func(keep time.Time) func(persist.Claim) error {
+		return func(c persist.Claim) error {
+			return other.Settle(ctx, c, persist.Answer{State: persist.Succeeded, Status: 201, KeepBody: keep, KeepName: keep})
+		}
+	}
+	for name, after := range map[string]func(persist.Claim) error{ // what the other does with what it has taken
+		"sends":      func(persist.Claim) error { return nil },
+		"keeps":      settled(keep),
+		"removes":    settled(time.Time{}),
+		"gives back": func(c persist.Claim) error { return other.Release(ctx, c) },
+		"begins anew": func(c persist.Claim) error {
+			anew := payment(c.ID)
+			anew.Key = "key-anew"
+			err := settled(time.Time{})(c)
+			if err == nil {
+				_, err = other.Begin(ctx, anew)
+			}
+			return err
+		},
+	} {
+		known, err := s.Begin(ctx, payment("warm")) // statements are prepared, scripts are loaded
+		require.NoError(t, err)
+		require.NoError(t, s.Settle(ctx, known.Claim, persist.Answer{State: persist.Succeeded}))
+		rec := payment(name)
+		var taken persist.Entry
+		var wrong error
+		called := false
+		lose(func() {
+			called = true
+			time.Sleep(lease)
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				if taken, wrong = other.Claim(ctx, rec.Ref); wrong == nil || time.Now().After(end) {
+					break
+				}
+			}
+			if wrong == nil {
+				wrong = after(taken.Claim)
+			}
+		})
+		e, err := s.Begin(ctx, rec)
+		require.True(t, called, name)
+		require.NoError(t, wrong, "it was recorded, and its lease has lapsed: the other %s", name)
+		if err != nil {
+			require.True(t, maybe(t, err), "the other %s: %v", name, err)
+		} else {
+			require.False(t, e.New, "the other %s: it may have been sent", name)
+		}
+		switch got, err := other.Get(ctx, rec.Ref); name {
+		case "sends":
+			require.NoError(t, other.Mark(ctx, taken.Claim, persist.Progress{Attempts: 2}), "its claim holds")
+			require.Zero(t, e.Claim.Token)
+		case "keeps":
+			require.NoError(t, err)
+			require.Equal(t, persist.Succeeded, got.State())
+		case "removes":
+			require.ErrorIs(t, err, persist.ErrNotFound)
+		case "begins anew":
+			require.NoError(t, err)
+			require.Equal(t, "key-anew", got.Key)
+			require.Zero(t, e.Claim.Token)
+		}
+	}
+	// Nobody has taken it: what the store says of it is so, and stays so.
+	rec := payment("nobody")
+	lose(func() { time.Sleep(lease + lease/2) })
+	e, err := s.Begin(ctx, rec)
+	_, there := other.Get(ctx, rec.Ref)
+	switch {
+	case err == nil:
+		require.NoError(t, there)
+		require.NotZero(t, e.Claim.Token)
+	case !maybe(t, err):
+		require.ErrorIs(t, there, persist.ErrNotFound)
+	}
+}
+
 func payment(id string) persist.Record {
 	return persist.Record{
 		Ref: ref(id), Created: time.Now(), Key: "key-" + id, Method: "POST", Target: "https://bank.test/v1/payments",

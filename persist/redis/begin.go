@@ -10,7 +10,7 @@ import (
 )
 
 // Begin is one script. After an error it withdraws what may have been written, or may still arrive; Maybe is false if
-// it could, or if nothing can have been.
+// it could while a lease lasts, as nobody else can have had it then, or if nothing can have been written.
 func (s *Store) Begin(ctx context.Context, rec persist.Record) (persist.Entry, error) {
 	if rec.Answer != nil {
 		return persist.Entry{}, s.fail("Begin", rec.Ref, false, errors.New("record has an answer already"))
@@ -27,12 +27,21 @@ func (s *Store) Begin(ctx context.Context, rec persist.Record) (persist.Entry, e
 		e, err = s.begun(rec, hash, d)
 	}
 	if err != nil {
-		return persist.Entry{}, s.fail("Begin", rec.Ref, d.lost > 0 && !s.withdraw(ctx, turn, hash), err)
+		maybe := d.lost > 0 && (!s.withdraw(ctx, turn, hash) || !s.alone(d)) // in this order
+		return persist.Entry{}, s.fail("Begin", rec.Ref, maybe, err)
 	}
 	return e, nil
 }
 
+// alone reports whether nobody else can have had, by now, what a lost try of Begin has recorded.
+func (s *Store) alone(d done) bool { return d.lost == 0 || before(d.first.Add(s.o.Lease)) }
+
+// begun is what the server's answer tells. Past the lease of a lost try nothing is told to be new, neither what is there
+// nor what the last try has made: another may have taken the operation, sent it and removed it.
 func (s *Store) begun(rec persist.Record, hash string, d done) (persist.Entry, error) {
+	if (d.status == "new" || d.status == "again") && !s.alone(d) {
+		return persist.Entry{}, errTaken
+	}
 	if d.status == "new" {
 		token, err := tokenOf(d.reply)
 		if err != nil {
@@ -51,8 +60,8 @@ func (s *Store) begun(rec persist.Record, hash string, d done) (persist.Entry, e
 	return e, err
 }
 
-// withdraw takes back a turn of Begin whose fate is unknown, even if ctx has ended. True: it has had, and will have, no
-// effect.
+// withdraw takes back a turn of Begin whose fate is unknown, even if ctx has ended. True: what it may have recorded is
+// there no more, unless another has taken it, and none of its tries will have an effect.
 func (s *Store) withdraw(ctx context.Context, turn, hash string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveFor)
 	defer cancel()

@@ -59,20 +59,34 @@ func (s *Store) change(ctx context.Context, method string, c persist.Claim, sc *
 	return nil
 }
 
-// Forget takes an operation that nobody holds out of the store.
+// Forget takes an operation that nobody holds out of the store. It removes what it has seen, under the token that it
+// had, so that a try which arrives late does not meet what was begun since.
 func (s *Store) Forget(ctx context.Context, ref persist.Ref) error {
 	if err := s.enter(ctx, "Forget", ref); err != nil {
 		return err
 	}
 	defer s.leave()
-	d, err := s.do(ctx, s.ask(forgetScript, s.turn(), hashOf(ref)))
-	switch {
-	case err != nil:
-		return s.fail("Forget", ref, d.lost > 0, err)
-	case d.status == "none":
-		return s.fail("Forget", ref, false, persist.ErrNotFound)
-	case d.status == "busy":
-		return s.fail("Forget", ref, false, persist.ErrBusy)
+	hash := hashOf(ref)
+	for {
+		d, err := s.do(ctx, s.ask(seenScript, "", hash))
+		var token string
+		if err == nil && d.status == "seen" {
+			token, err = tokenOf(d.reply)
+		}
+		switch {
+		case err != nil:
+			return s.fail("Forget", ref, false, err)
+		case d.status == "none":
+			return s.fail("Forget", ref, false, persist.ErrNotFound)
+		case d.status == "busy":
+			return s.fail("Forget", ref, false, persist.ErrBusy)
+		}
+		d, err = s.do(ctx, s.ask(forgetScript, s.turn(), hash, token))
+		if err != nil {
+			return s.fail("Forget", ref, d.lost > 0, err)
+		}
+		if d.status == "done" { // else others have changed it in between
+			return nil
+		}
 	}
-	return nil
 }

@@ -14,7 +14,7 @@ import (
 type fate uint8
 
 const (
-	unknown fate = iota // it may have run: the connection was lost, or the context ended
+	unknown fate = iota // it may have run: the connection was lost, or the context ended, or nobody knows what it says
 	failed              // it has changed nothing, and the next try would fail as well
 	again               // it has changed nothing, and the next try may succeed
 	unsent              // it has changed nothing: no byte has left
@@ -24,6 +24,13 @@ const (
 var refusals = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 }
+
+// verdicts and complaints are the errors by which a server says that a script has not run, or has failed before its first
+// write. Any other may be that of a proxy in front of it, which has lost the answer.
+var (
+	verdicts   = []string{"NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "NOSCRIPT", "CROSSSLOT"}
+	complaints = []string{"unknown command", "user_script", "Error running script", "Error compiling script"}
+)
 
 func fateOf(err error) fate {
 	var dial *net.OpError
@@ -51,7 +58,17 @@ func fateOf(err error) fate {
 	if strings.Contains(err.Error(), "max number of clients") {
 		return again
 	}
-	return failed
+	for _, code := range verdicts {
+		if says(err, code) {
+			return failed
+		}
+	}
+	for _, part := range complaints {
+		if strings.Contains(err.Error(), part) {
+			return failed
+		}
+	}
+	return unknown
 }
 
 func serverSays(err error) bool {

@@ -14,8 +14,10 @@
 //
 // Lost connections and a server that cannot serve for a moment are retried, within the context: each try finds out by
 // itself whether an earlier one has happened, and one that arrives late does nothing. Where the fate of a change stays
-// unknown, persist.Error.Maybe says so. A Begin whose context ends takes up to a second to withdraw; every other call
-// returns at once.
+// unknown, persist.Error.Maybe says so; that of a Begin stays so when a lease may have lapsed since its first lost try,
+// and another may have sent what it has recorded. After a lost answer that lease is counted by the process's own clock:
+// the server's must not be set forward by as much. A Begin whose context ends takes up to a second to withdraw; every
+// other call returns at once.
 //
 // There is no Enqueue: Redis shares no transaction with your rows. For an outbox use persist/sqlstore.
 //

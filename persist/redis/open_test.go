@@ -199,7 +199,7 @@ func TestFormats(t *testing.T) {
 	require.NoError(t, admin.Del(ctx, o.key("format")).Err())
 
 	s := p.opened(t, func(o *Options) { o.Lease, o.SweepEvery = time.Minute, -1 })
-	keep := time.Now().Add(300 * time.Millisecond)
+	keep := time.Now().Add(3 * time.Second)
 	for _, id := range []string{"newer", "foreign", "ours"} {
 		s.free(t, op(id))
 		e, err := s.Begin(ctx, op("settled "+id))

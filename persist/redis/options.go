@@ -16,7 +16,9 @@ type Options struct {
 	// of it is refused by the client; a dead owner's operations are free for others after it.
 	Lease time.Duration
 	// RetryFor is how long a call goes on trying, within its context, while connections are lost or refused, or the
-	// server is loading, failing over or busy. 0: 3 seconds. Negative: one try only.
+	// server is loading, failing over or busy. 0: 3 seconds. Negative: one try only. A Begin that does not get through
+	// within a Lease cannot know what others have done with what it may have recorded, and fails with Error.Maybe: let
+	// Lease be longer than RetryFor by two seconds or more.
 	RetryFor time.Duration
 	// AllowVolatile opens a server that may lose what it has acknowledged (appendonly or no-appendfsync-on-rewrite set
 	// the wrong way, appendfsync other than always, a maxmemory-policy that evicts), or that does not say. A command

@@ -44,6 +44,8 @@ type wire struct {
 	conns map[net.Conn]bool
 	// answer, if set, is asked before bytes from the server are handed over; false loses them and the connection.
 	answer func() bool
+	// instead, if set, is what the next answer is replaced by, once.
+	instead string
 	// request, if set, sees bytes before they go to the server, and may keep them waiting.
 	request func([]byte)
 }
@@ -73,7 +75,10 @@ func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error)
 func (c wired) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.w.mu.Lock()
-	answer := c.w.answer
+	answer, instead := c.w.answer, c.w.instead
+	if n > 0 && instead != "" {
+		n, c.w.instead = copy(b, instead), ""
+	}
 	c.w.mu.Unlock()
 	if answer != nil && n > 0 && !answer() {
 		_ = c.Conn.Close()
@@ -114,6 +119,19 @@ func (w *wire) listen(answer func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.answer = answer
+}
+
+// lose loses the next answer; the client has none before meanwhile has returned.
+func (w *wire) lose(meanwhile func()) {
+	var once sync.Once
+	w.listen(func() bool {
+		lost := false
+		once.Do(func() {
+			lost = true
+			meanwhile()
+		})
+		return !lost
+	})
 }
 
 func (w *wire) delay(request func([]byte)) {

@@ -11,7 +11,8 @@ import (
 )
 
 var (
-	errVoid  = errors.New("this try came too late") // nobody listens to one that does
+	errVoid  = errors.New("this try came too late: a later one, or a later change under its claim, has come before it")
+	errTaken = errors.New("the lease has lapsed since a try whose answer was lost: another may have sent it meanwhile")
 	errReply = errors.New("the server's reply is not that of the script")
 )
 
@@ -28,6 +29,7 @@ type done struct {
 	reply  []any
 	status string
 	lost   int       // tries whose fate is unknown
+	first  time.Time // when the first of them began
 	start  time.Time // of the try that was answered
 }
 
@@ -66,6 +68,9 @@ func (s *Store) do(ctx context.Context, q query) (done, error) {
 		}
 		fate := fateOf(err)
 		if fate == unknown && q.turn != "" {
+			if d.lost == 0 {
+				d.first = d.start
+			}
 			d.lost++
 		}
 		switch {
@@ -135,11 +140,17 @@ func (s *Store) drop(h holding) {
 	delete(s.held, h)
 }
 
-// sure reports whether nobody else can have claimed what this store holds: by monotonic and by wall time, as the former may
-// stand still while a machine sleeps.
+// sure reports whether nobody else can have claimed what this store holds.
 func (s *Store) sure(h holding) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	until, now := s.held[h], time.Now()
-	return now.Before(until) && now.Round(0).Before(until.Round(0))
+	until := s.held[h]
+	s.mu.Unlock()
+	return before(until)
+}
+
+// before reports whether it is not yet t, by monotonic and by wall time, as the former may stand still while a machine
+// sleeps.
+func before(t time.Time) bool {
+	now := time.Now()
+	return now.Before(t) && now.Round(0).Before(t.Round(0))
 }

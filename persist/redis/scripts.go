@@ -36,6 +36,7 @@ var (
 	replaceScript  = scriptOf("lib", "turn", "replace")
 	settleScript   = scriptOf("lib", "turn", "settle")
 	releaseScript  = scriptOf("lib", "turn", "release")
+	seenScript     = scriptOf("lib", "seen")
 	forgetScript   = scriptOf("lib", "turn", "forget")
 	getScript      = scriptOf("lib", "get")
 	keysScript     = scriptOf("lib", "keys")

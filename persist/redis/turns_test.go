@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func TestLateTries(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Release(ctx, e.Claim))
 
-	q = s.ask(forgetScript, s.turn(), hash)
+	q = s.ask(forgetScript, s.turn(), hash, token())
 	require.Equal(t, "done", try(q, 0))
 	s.free(t, rec)
 	require.Equal(t, "done", try(q, 1), "it has happened")
@@ -169,6 +170,164 @@ func TestLateRequest(t *testing.T) {
 	_, err = s.Get(t.Context(), op("late").Ref)
 	require.ErrorIs(t, err, persist.ErrNotFound)
 	p.consistent(t)
+}
+
+// TestOvertaken: the claim of a Begin whose answer was lost lapses before the store gets through again, and another store
+// has taken it by then; one store withdraws at once, the other tries again.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, retryFor := range map[string]time.Duration{"withdrawn": -1, "tried_again": 30 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := fresh(t)
+			s := p.opened(t, func(o *Options) { o.Lease, o.RetryFor = 300*time.Millisecond, retryFor })
+			other := p.opened(t, func(o *Options) { o.Lease = time.Minute })
+			persisttest.Overtaken(t, s, other, s.wire.lose)
+			p.consistent(t)
+		})
+	}
+}
+
+// TestBothTriesLost: another had what the first try recorded, and has removed it; the second try has recorded it anew, and
+// the third finds that.
+func TestBothTriesLost(t *testing.T) {
+	t.Parallel()
+	for name, retryFor := range map[string]time.Duration{"withdrawn": 0, "tried_again": 30 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := fresh(t)
+			// Retries are over when the second try's answer is lost, or are not.
+			s := p.opened(t, func(o *Options) { o.Lease, o.RetryFor = 300*time.Millisecond, cmp.Or(retryFor, 700*time.Millisecond) })
+			other := p.opened(t, func(o *Options) { o.Lease = time.Minute })
+			require.NoError(t, s.Flush(t.Context()))
+			s.free(t, op("warm"))
+			require.NoError(t, s.Forget(t.Context(), op("warm").Ref))
+			var wrong error
+			s.wire.lose(func() {
+				time.Sleep(400 * time.Millisecond)
+				var e persist.Entry
+				if e, wrong = other.Claim(t.Context(), op("a").Ref); wrong == nil {
+					wrong = other.Settle(t.Context(), e.Claim, persist.Answer{State: persist.Succeeded, Status: 201})
+				}
+				s.wire.lose(func() { time.Sleep(500 * time.Millisecond) })
+			})
+			_, err := s.Begin(t.Context(), op("a"))
+			require.NoError(t, wrong)
+			require.Error(t, err)
+			require.True(t, maybe(t, err))
+			_, err = other.Get(t.Context(), op("a").Ref)
+			require.ErrorIs(t, err, persist.ErrNotFound, "nothing is sent by this call")
+			p.consistent(t)
+		})
+	}
+}
+
+// hold keeps the next request with this text from the server, and its connection with it. It returns what lets it
+// through, and waits until the server has done with it.
+func (o *own) hold(t *testing.T, text string) (release func()) {
+	t.Helper()
+	gate, gone := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	o.wire.delay(func(b []byte) {
+		if strings.Contains(string(b), text) {
+			mine := false
+			once.Do(func() { mine = true })
+			if mine {
+				<-gate
+				time.AfterFunc(100*time.Millisecond, func() { close(gone) })
+			}
+		}
+	})
+	return func() {
+		close(gate)
+		<-gone
+	}
+}
+
+// short is a context that ends while the server is not to be reached.
+func short(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestLateForget: a Forget whose call has long failed arrives when the name has begun anew.
+func TestLateForget(t *testing.T) {
+	t.Parallel()
+	p := fresh(t)
+	s, ctx := p.opened(t, func(o *Options) { o.Lease = time.Minute }), t.Context()
+	s.free(t, op("warm"))
+	require.NoError(t, s.Forget(ctx, op("warm").Ref))
+	s.free(t, op("a"))
+	release := s.hold(t, forgetScript.sha)
+	err := s.Forget(short(t), op("a").Ref)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.True(t, maybe(t, err))
+	require.NoError(t, s.Forget(ctx, op("a").Ref))
+	s.free(t, op("a"))
+	release()
+	_, err = s.Get(ctx, op("a").Ref)
+	require.NoError(t, err, "nobody has forgotten what has begun since")
+	require.NoError(t, s.Forget(ctx, op("a").Ref))
+	p.consistent(t)
+}
+
+// TestLateMark: a change whose call has failed arrives after later ones of the same claim, and does not undo what those
+// have written.
+func TestLateMark(t *testing.T) {
+	t.Parallel()
+	anew := op("a")
+	anew.Key = "anew"
+	for name, first := range map[string]struct {
+		script *script
+		call   func(context.Context, *own, persist.Claim) error
+	}{
+		"Mark": {markScript, func(ctx context.Context, s *own, c persist.Claim) error {
+			return s.Mark(ctx, c, persist.Progress{Attempts: 1, LastError: "late"})
+		}},
+		"Replace": {replaceScript, func(ctx context.Context, s *own, c persist.Claim) error { return s.Replace(ctx, c, op("a")) }},
+		"Settle": {settleScript, func(ctx context.Context, s *own, c persist.Claim) error {
+			return s.Settle(ctx, c, persist.Answer{State: persist.Succeeded})
+		}},
+		"Release": {releaseScript, func(ctx context.Context, s *own, c persist.Claim) error { return s.Release(ctx, c) }},
+	} {
+		for _, then := range []string{"Mark", "Replace"} {
+			t.Run(name+"_after_"+then, func(t *testing.T) {
+				t.Parallel()
+				p := fresh(t)
+				s, ctx := p.opened(t, func(o *Options) { o.Lease = time.Minute }), t.Context()
+				e, err := s.Begin(ctx, op("warm")) // the scripts are known
+				require.NoError(t, err)
+				require.NoError(t, s.Release(ctx, e.Claim))
+				e, err = s.Claim(ctx, e.Ref)
+				require.NoError(t, err)
+				require.NoError(t, s.Settle(ctx, e.Claim, persist.Answer{State: persist.Succeeded}))
+				e, err = s.Begin(ctx, anew)
+				require.NoError(t, err)
+				require.NoError(t, s.Replace(ctx, e.Claim, anew))
+				require.NoError(t, s.Mark(ctx, e.Claim, anew.Progress))
+				release := s.hold(t, first.script.sha)
+				err = first.call(short(t), s, e.Claim)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.True(t, maybe(t, err))
+				want := persist.Progress{Attempts: 7, Parked: true, PollURL: "https://bank.test/poll"}
+				if then == "Mark" {
+					require.NoError(t, s.Mark(ctx, e.Claim, want))
+				} else {
+					rec := anew
+					rec.Progress = want
+					require.NoError(t, s.Replace(ctx, e.Claim, rec))
+				}
+				release()
+				got, err := s.Get(ctx, op("a").Ref)
+				require.NoError(t, err)
+				require.Equal(t, "anew", got.Key)
+				require.Equal(t, want, got.Progress)
+				require.NoError(t, s.Mark(ctx, e.Claim, want), "the claim holds")
+				p.consistent(t)
+			})
+		}
+	}
 }
 
 // TestHammer lets many callers use the same few operations over a wire that loses answers; no call may fail but for

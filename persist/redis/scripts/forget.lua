@@ -1,11 +1,6 @@
--- Forget. It leaves a note that it has happened: a later try must not forget what has begun anew.
+-- Forget: token. It leaves a note that it has happened, for a later try.
 local o = load(OP, hash)
-if not o then return {'none'} end
-if gone(o) then
-  remove(o)
-  return {'none'}
-end
-if o.held > now then return {'busy'} end
+if not o or o.token ~= ARGV[5] or o.held > now then return {'other'} end
 remove(o)
 call('SET', TURN, 'done', 'PX', 600000)
 return {'done'}

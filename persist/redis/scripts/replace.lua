@@ -5,7 +5,7 @@ local old = o.created .. hash
 call('ZREM', OVER, old)
 if o.created ~= ARGV[6] then forgo(old) end
 o.state, o.owed, o.created, o.parked, o.notBefore = '0', '0', ARGV[6], ARGV[7], tonumber(ARGV[8])
-o.keepBody, o.keepName, o.held = 0, 0, now + lease
+o.keepBody, o.keepName, o.held, o.owner = 0, 0, now + lease, turn
 call('ZADD', OPEN, 0, o.created .. hash)
 place(o)
 call('HDEL', OP, 'e', 'a')

@@ -24,12 +24,18 @@ local function take(o, owner)
   save(o)
 end
 
+-- late: a later call of the same store has changed o since this one was made, whose turn comes before it.
+local function late(o)
+  return string.sub(o.owner, 1, 16) == string.sub(turn, 1, 16) and string.sub(o.owner, 17, 32) > string.sub(turn, 17)
+end
+
 -- holding returns the record that a claim holds, or why it does not. A turn that ends the claim may have done so
--- before.
+-- before. One that comes after a later change under this claim must not undo that.
 local function holding(token, ends)
   local o = load(OP, hash)
   if not o then return nil, 'gone' end
   if ends and o.owner == turn then return nil, 'done' end
   if o.token ~= token or o.held <= now then return nil, 'lost' end
+  if late(o) then return nil, 'void' end
   return o
 end
