@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/samekey/samekey"
@@ -316,12 +318,80 @@ func (p *place) apply(t *testing.T, step string) {
 	}
 }
 
+// TestForgetDamaged: what cannot be read is taken out by -yes, and by nothing else.
+func TestForgetDamaged(t *testing.T) {
+	each(t, func(t *testing.T, p place) {
+		p = p.migrated(t)
+		p.lost(t, newBank(t), "bad", "good")
+		what := "column header"
+		if p.Kind == "Redis" {
+			what = "damaged"
+			p.damageRedis(t, "bad")
+		} else {
+			p.exec(t, "UPDATE "+p.table("operations")+" SET header = "+p.blob("\xff\xff")+" WHERE id = "+p.blob("bad"))
+		}
+		for _, args := range [][]string{{"show", p.URL, "bad"}, {"abandon", p.URL, "bad", "-reason", "x"}, {"rekey", p.URL, "bad", "-yes"}, {"resume", p.URL, "bad"}} {
+			r := run(t, args...)
+			require.Equal(t, 2, r.code, r.err)
+			require.Contains(t, r.err, what, args)
+		}
+		r := run(t, "forget", p.URL, "bad")
+		require.Equal(t, 2, r.code)
+		require.Contains(t, r.err, what)
+		require.Contains(t, r.err, "forget -yes takes it out all the same")
+		r = run(t, "forget", p.URL, "bad", "-yes")
+		require.Zero(t, r.code, r.err)
+		require.Equal(t, "forgot bad: its record could not be read\n", r.out)
+		require.Contains(t, r.err, what)
+		require.Equal(t, []string{"good"}, p.ids(t, persist.Filter{}))
+		require.Equal(t, 1, run(t, "forget", p.URL, "bad", "-yes").code, "it is gone")
+	})
+}
+
+// damageRedis overwrites what bears the name of an operation: its ID and its request.
+func (p *place) damageRedis(t *testing.T, id string) {
+	t.Helper()
+	o, err := goredis.ParseURL(p.Where)
+	require.NoError(t, err)
+	c := goredis.NewClient(o)
+	defer c.Close()
+	keys, err := c.Keys(t.Context(), "*"+p.O.Prefix+"*").Result()
+	require.NoError(t, err)
+	hit := 0
+	for _, key := range keys {
+		fields, _ := c.HGetAll(t.Context(), key).Result() // not all of them are hashes
+		for name, value := range fields {
+			if strings.Contains(value, id) {
+				require.NoError(t, c.HSet(t.Context(), key, name, "\xff").Err())
+				hit++
+			}
+		}
+	}
+	require.NotZero(t, hit)
+}
+
+// blob is how the database writes these bytes.
+func (p *place) blob(text string) string {
+	if p.Kind == "PostgreSQL" {
+		return fmt.Sprintf(`'\x%x'`, text)
+	}
+	return fmt.Sprintf("x'%x'", text)
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	r := run(t, "version")
+	require.Zero(t, r.code, r.err)
+	n := len((&place{URL: "postgres:"}).steps(t))
+	require.Regexp(t, fmt.Sprintf(`^program +samekey-shared \S+\nmodule .*\ngo .*\njournal +format version \d+\npostgres +schema version %d\nmysql +schema version %[1]d\nsqlite +schema version %[1]d\n$`, n), r.out)
+}
+
 // TestHelp holds the texts.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder
 	for _, args := range [][]string{{"-h"}, {"check", "-h"}, {"list", "-h"}, {"show", "-h"}, {"stats", "-h"}, {"abandon", "-h"}, {"forget", "-h"}, {"rekey", "-h"},
-		{"resume", "-h"}, {"policy", "-h"}, {"migrate", "-h"}} {
+		{"resume", "-h"}, {"policy", "-h"}, {"version", "-h"}, {"migrate", "-h"}} {
 		r := run(t, args...)
 		require.Zero(t, r.code)
 		require.Empty(t, r.err)

@@ -141,7 +141,9 @@ func unreached(name string, server any, login string, err error) error {
 	switch c := code(err); {
 	case c == "3D000", c == "1049":
 		return because(err, "%s: there is no such database: create it, or mend the URL", name)
-	case c == "28P01", c == "28000", c == "1045", c == "1698", goredis.IsAuthError(err):
+	case c == "28000": // whatever the password is
+		return because(err, "%s refuses the login: the server knows no such user, or does not let it in: mend the user in the URL, or pg_hba.conf at the server", name)
+	case c == "28P01", c == "1045", c == "1698", goredis.IsAuthError(err):
 		return because(err, "%s refuses the login: %s", name, login)
 	case c == "53300", c == "1040", c == "1203", goredis.IsMaxClientsError(err):
 		return because(err, "%s has no connection left: try again, or let the server take more", name)

@@ -190,7 +190,8 @@ func (d *database) options(l *location) sqlstore.Options {
 }
 
 func (d *database) kind() tool.Kind {
-	return tool.Kind{Schemes: d.schemes, Usage: d.usage, Open: d.openStore, Migrate: d.migrate, Script: d.script}
+	schema := fmt.Sprint("schema version ", len(sqlstore.Migrations(sqlstore.Options{Dialect: d.dialect})))
+	return tool.Kind{Schemes: d.schemes, Usage: d.usage, Format: schema, Open: d.openStore, Migrate: d.migrate, Script: d.script}
 }
 
 // store closes its database too.

@@ -99,6 +99,7 @@ func Parse(name string, data []byte, o Options) (d *Description, err error) {
 	}
 	r.check()
 	r.guard()
+	r.hostless()
 	slices.SortStableFunc(r.out.Endpoints, func(a, b Endpoint) int { return strings.Compare(a.Pattern, b.Pattern) })
 	return r.out, nil
 }
@@ -170,7 +171,7 @@ func (r *reader) operation(method, path string, item *openapi3.PathItem, op *ope
 	case command:
 		p = samekey.Policy{Contract: &samekey.Contract{Name: r.out.Title, Carrier: samekey.NoKey}}
 		if !r.o.Keyless {
-			r.note(name, "takes no key: without an endpoint of its own a client sends it one all the same, and repeats it. Give it a Contract with the Carrier none")
+			r.note(name, "takes no key: without an endpoint of its own a client sends it one all the same, and repeats it. -keyless (Options.Keyless) gives it one, with the Carrier none")
 		}
 	default:
 		p = samekey.Policy{Command: samekey.Off}
@@ -237,6 +238,15 @@ func (r *reader) guard() {
 		}
 		r.out.Endpoints = append(r.out.Endpoints, e)
 		r.note(e.Operation, "takes no key, and %q matches it too: it has an endpoint of its own", other)
+	}
+}
+
+// hostless notes the endpoints whose patterns name no host.
+func (r *reader) hostless() {
+	for _, e := range r.out.Endpoints {
+		if _, place, _ := strings.Cut(e.Pattern, " "); strings.HasPrefix(place, "/") {
+			r.note(e.Operation, "no server's host is described: the pattern holds for every host")
+		}
 	}
 }
 

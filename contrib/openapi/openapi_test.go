@@ -76,7 +76,14 @@ func TestNoKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, d.Endpoints)
 	require.Equal(t, "POST /a: takes no key: without an endpoint of its own a client sends it one all the same, and repeats it. "+
-		"Give it a Contract with the Carrier none\nno operation takes a key", notes(d))
+		"-keyless (Options.Keyless) gives it one, with the Carrier none\nno operation takes a key", notes(d))
+	hostless := []byte(strings.ReplaceAll(string(src), "https://a.test", "/"))
+	d, err = openapi.Parse("a.json", hostless, openapi.Options{})
+	require.NoError(t, err)
+	require.NotContains(t, notes(d), "no server's host", "there is no pattern that would hold for every host")
+	d, err = openapi.Parse("a.json", hostless, openapi.Options{Keyless: true})
+	require.NoError(t, err)
+	require.Contains(t, notes(d), "POST /a: no server's host is described: the pattern holds for every host")
 	d, err = openapi.Parse("a.json", src, openapi.Options{Keyless: true})
 	require.NoError(t, err)
 	require.Len(t, d.Endpoints, 1)
@@ -146,6 +153,7 @@ func TestPlaces(t *testing.T) {
 	} {
 		require.Contains(t, notes(d), text)
 	}
+	require.Equal(t, 1, strings.Count(notes(d), "no server's host is described"))
 	load(t, "places.yaml", openapi.Options{Keyless: true})
 }
 

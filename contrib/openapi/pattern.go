@@ -17,7 +17,7 @@ func (r *reader) patterns(name, method, path string, item *openapi3.PathItem, op
 		r.note(name, "is left out: %s", why)
 		return nil, nil
 	}
-	bases, err := r.bases(name, item, op)
+	bases, err := r.bases(item, op)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (r *reader) patterns(name, method, path string, item *openapi3.PathItem, op
 }
 
 // bases are host and path of the servers.
-func (r *reader) bases(name string, item *openapi3.PathItem, op *openapi3.Operation) (out []string, err error) {
+func (r *reader) bases(item *openapi3.PathItem, op *openapi3.Operation) (out []string, err error) {
 	servers := r.doc.Servers
 	switch {
 	case len(r.o.Servers) > 0:
@@ -62,8 +62,6 @@ func (r *reader) bases(name string, item *openapi3.PathItem, op *openapi3.Operat
 			return nil, fmt.Errorf("the server %s has a variable that is not described", s.URL)
 		case u.Opaque != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 			return nil, fmt.Errorf("the server %s is more than scheme, host and path", s.URL)
-		case u.Host == "":
-			r.note(name, "no server's host is described: the pattern holds for every host")
 		}
 		host := strings.ToLower(u.Hostname()) // a pattern has no port
 		if strings.Contains(host, ":") {

@@ -11,6 +11,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +24,20 @@ import (
 	"github.com/samekey/samekey/persist/journal"
 )
 
+const usage = `contract goes once through what the default contract says, at a mock server, and prints each call and its answer:
+a payment, a replay, a mismatch, a conflict (409), an order that is polled (202), and a refusal (400).
+
+  go run ./examples/contract
+
+It takes no flags. Exit status: 0 all is as the contract says, 1 it is not, 2 the command line is wrong.
+`
+
 func main() {
+	flag.Usage = func() { _, _ = fmt.Fprint(flag.CommandLine.Output(), usage) }
+	if flag.Parse(); flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	if err := run(context.Background(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "contract:", err)
 		os.Exit(1)

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // The whole exchange, with the figures of the server's ledger at its end.
@@ -26,4 +31,15 @@ func Example() {
 	// A bad amount, and the answer is lost: the refusal is stored under the key as well, and is no error of Do.
 	//   POST /v1/payments -> 400 Bad Request (rejected, replay, replayed: true): InvalidAmount: The amount is a positive number of minor units.
 	// The server has seen 7 commands, and 3 effects: a payment and two orders.
+}
+
+// TestHelp: -h explains, and runs nothing.
+func TestHelp(t *testing.T) {
+	cmd := exec.Command("go", "run", "-buildvcs=false", ".", "-h")
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	require.NoError(t, cmd.Run(), errOut.String())
+	require.Empty(t, out.String())
+	require.Contains(t, errOut.String(), "go run ./examples/contract\n")
+	require.ErrorContains(t, exec.Command("go", "run", "-buildvcs=false", ".", "more").Run(), "exit status")
 }

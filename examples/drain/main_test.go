@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"testing"
@@ -23,4 +24,15 @@ $`).FindStringSubmatch(out.String())
 	ms, err := strconv.Atoi(m[1])
 	require.NoError(t, err)
 	require.Less(t, ms, 1000)
+}
+
+// TestHelp: -h explains, and runs nothing.
+func TestHelp(t *testing.T) {
+	cmd := exec.Command("go", "run", "-buildvcs=false", ".", "-h")
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	require.NoError(t, cmd.Run(), errOut.String())
+	require.Empty(t, out.String())
+	require.Contains(t, errOut.String(), "go run ./examples/drain\n")
+	require.ErrorContains(t, exec.Command("go", "run", "-buildvcs=false", ".", "more").Run(), "exit status")
 }

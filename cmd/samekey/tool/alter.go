@@ -44,7 +44,7 @@ operation, such as an order that is still unpaid, is to be ended by hand or by t
 			if strings.TrimSpace(*reason) == "" {
 				return bad("abandon: -reason is missing: whoever meets the name again wants to know why")
 			}
-			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, nil, func(ctx context.Context, s persist.Store, r *persist.Record) error {
+			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, nil, nil, func(ctx context.Context, s persist.Store, r *persist.Record) error {
 				if err := open(r, "abandoned"); err != nil {
 					return err
 				}
@@ -64,6 +64,7 @@ var forgetCommand = &command{
 Takes an operation out of the {store}, whatever its state. Its name is new again: the same command
 goes out once more, under a new key. If it may have been sent, that gives its protection away, and
 -yes or a "yes" at the terminal is asked for. To end an operation and keep its name, use abandon.
+What is damaged, so that it cannot be read, is taken out with -yes only.
 
 {shared}
 
@@ -73,11 +74,12 @@ goes out once more, under a new key. If it may have been sent, that gives its pr
 		scope := alterFlags(fs)
 		yes := fs.Bool("yes", false, "do not ask")
 		return func(ctx context.Context, args []string) error {
+			ref := persist.Ref{Scope: *scope, ID: args[1]}
 			ask := func(r *persist.Record) (string, error) { return forgetting(t, r), nil }
 			if *yes {
 				ask = nil
 			}
-			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, ask, func(ctx context.Context, s persist.Store, r *persist.Record) error {
+			return t.alter(ctx, args[0], ref, ask, t.blindly(ctx, ref, *yes), func(ctx context.Context, s persist.Store, r *persist.Record) error {
 				err := withClient(s, samekey.Config{}, func(c *samekey.Client) error { return c.Forget(ctx, r.Ref) })
 				if err == nil {
 					t.printf("forgot %s: %s\n", named(r), lastWord(r, t.now()))
@@ -144,7 +146,7 @@ header. With -policy it is what the program's policy file says. Keys that were d
 			if *yes {
 				ask = nil
 			}
-			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, ask, func(ctx context.Context, s persist.Store, r *persist.Record) error {
+			return t.alter(ctx, args[0], persist.Ref{Scope: *scope, ID: args[1]}, ask, nil, func(ctx context.Context, s persist.Store, r *persist.Record) error {
 				cfg, err := checked(r)
 				if err != nil {
 					return err
@@ -171,8 +173,28 @@ func alterFlags(fs *flag.FlagSet) (scope *string) {
 	return fs.String("scope", "", "`S`: the scope that the operation belongs to")
 }
 
-// alter does something to one operation. ask, if it is not nil, says what is to be confirmed before, "" for nothing.
-func (t *tool) alter(ctx context.Context, arg string, ref persist.Ref, ask func(*persist.Record) (string, error),
+// blindly forgets what cannot be read, if that is confirmed: what it is nobody can say.
+func (t *tool) blindly(ctx context.Context, ref persist.Ref, yes bool) func(persist.Store, error) error {
+	return func(s persist.Store, unread error) error {
+		if !yes {
+			return bad("%w; forget -yes takes it out all the same", unread)
+		}
+		err := s.Forget(ctx, ref)
+		switch {
+		case errors.Is(err, persist.ErrBusy):
+			return held(ref)
+		case err != nil:
+			return bad("%w", errors.Join(unread, err))
+		}
+		t.printf("forgot %s: its record could not be read\n", name(ref))
+		t.complain(unread)
+		return nil
+	}
+}
+
+// alter does something to one operation. ask, if it is not nil, says what is to be confirmed before, "" for nothing; blind
+// is as in with.
+func (t *tool) alter(ctx context.Context, arg string, ref persist.Ref, ask func(*persist.Record) (string, error), blind func(persist.Store, error) error,
 	do func(context.Context, persist.Store, *persist.Record) error) error {
 	var asked *persist.Record
 	try := func(s persist.Store, r *persist.Record) error {
@@ -182,7 +204,7 @@ func (t *tool) alter(ctx context.Context, arg string, ref persist.Ref, ask func(
 		}
 		return err
 	}
-	err := t.with(ctx, arg, 0, ref, func(s persist.Store, r *persist.Record) error {
+	err := t.with(ctx, arg, 0, ref, blind, func(s persist.Store, r *persist.Record) error {
 		if ask != nil {
 			text, err := ask(r)
 			if err != nil {
@@ -202,7 +224,7 @@ func (t *tool) alter(ctx context.Context, arg string, ref persist.Ref, ask func(
 	if err := t.confirm(ctx); err != nil {
 		return err
 	}
-	return t.with(ctx, arg, 0, ref, func(s persist.Store, r *persist.Record) error {
+	return t.with(ctx, arg, 0, ref, blind, func(s persist.Store, r *persist.Record) error {
 		if changed(asked, r) {
 			return errChanged(ref)
 		}

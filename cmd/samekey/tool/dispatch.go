@@ -23,7 +23,7 @@ type command struct {
 }
 
 func (t *tool) commands() []*command {
-	all := []*command{checkCommand, listCommand, showCommand, statsCommand, abandonCommand, forgetCommand, rekeyCommand, resumeCommand, policyCommand}
+	all := []*command{checkCommand, listCommand, showCommand, statsCommand, abandonCommand, forgetCommand, rekeyCommand, resumeCommand, policyCommand, versionCommand}
 	if len(t.Stores) > 0 {
 		all = append(all, migrateCommand)
 	}
@@ -52,6 +52,8 @@ func (t *tool) dispatch(ctx context.Context, args []string) error {
 			return nil
 		}
 		name, args = args[0], []string{"-h"}
+	case "-version", "--version":
+		name = versionCommand.name
 	}
 	c := t.find(name)
 	switch {
@@ -74,9 +76,13 @@ func (t *tool) dispatch(ctx context.Context, args []string) error {
 		err = fmt.Errorf("unexpected argument %q", args[c.most])
 	}
 	if err != nil {
-		return bad("%s: %w; usage: %s %s %s [flags], more with %[3]s %[1]s -h", c.name, err, t.Name, c.name, t.words(c.args))
+		return bad("%s: %w; usage: %s, more with %s %[1]s -h", c.name, err, t.usage(c), t.Name)
 	}
 	return run(ctx, args)
+}
+
+func (t *tool) usage(c *command) string {
+	return strings.Join(strings.Fields(t.Name+" "+c.name+" "+t.words(c.args)+" [flags]"), " ")
 }
 
 // parse takes flags before, between and behind the arguments; what follows "--" is no flag.

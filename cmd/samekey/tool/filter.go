@@ -25,7 +25,7 @@ type filter struct {
 	parked   bool
 
 	set    *endpoint.Set
-	sealed atomic.Bool // some were passed over, since their URLs are sealed
+	sealed atomic.Int64 // that were passed over, since their URLs are sealed
 }
 
 var states = []persist.State{persist.Pending, persist.Succeeded, persist.Rejected, persist.Conflicted, persist.Abandoned}
@@ -93,7 +93,7 @@ func (f *filter) match(r *persist.Record, now time.Time) bool {
 		return false
 	}
 	if _, key := readable(r.Target); key != "" && (f.url != "" || f.set != nil) {
-		f.sealed.Store(true)
+		f.sealed.Add(1)
 		return false
 	}
 	if f.url != "" && !strings.Contains(bareURL(r.Target), f.url) {
@@ -108,8 +108,8 @@ func (f *filter) match(r *persist.Record, now time.Time) bool {
 
 // passedOver says what a URL could not be asked for.
 func (f *filter) passedOver(t *tool) {
-	if f.sealed.Load() {
-		t.warn("sealed operations are left out: their URLs are sealed too, and -url and -endpoint cannot select by them")
+	if n := int(f.sealed.Load()); n > 0 {
+		t.warn("%s left out: URLs are sealed too, and -url and -endpoint cannot select by them", count(n, "sealed operation is", "sealed operations are"))
 	}
 }
 

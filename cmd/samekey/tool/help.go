@@ -13,7 +13,7 @@ func (t *tool) words(text string) string {
 	pairs := []string{
 		"STORE", "DIR", "{in}", "the journal in DIR", "{store}", "journal", "{eg}", "/var/lib/pay/journal",
 		"{beside}", "Works beside the process that owns the journal", "{held}", "a living process holds the journal",
-		"{kept}", "done, and durable", "{unfit}", "",
+		"{kept}", "done, and durable", "{unfit}", "", "{damaged}", "the journal is damaged", "{one}", "",
 	}
 	if len(t.Stores) > 0 {
 		eg := t.Stores[0].Schemes[0] + "://db/pay"
@@ -24,6 +24,7 @@ func (t *tool) words(text string) string {
 			"{in}", "STORE", "{store}", "store", "{eg}", eg, "{scheme}", t.Stores[0].Schemes[0],
 			"{beside}", "Works beside living processes, and claims nothing", "{held}", "a living process holds the journal, or the operation",
 			"{kept}", "done, and durable, unless a line says that the store may lose it", "{unfit}", ", or lacks what a program needs",
+			"{damaged}", "STORE is a journal, and damaged", "{one}", ", or a record of a shared one,",
 		}
 	}
 	return strings.NewReplacer(append(pairs, "{name}", t.Name, "{var}", storeVar)...).Replace(text)
@@ -53,13 +54,13 @@ No password is ever shown, but the list of processes shows what is typed: - as S
 const aboutEnd = `
 - as STORE is the directory that the environment names in {var}.
 
-check, list, show and stats change nothing and work beside the process that owns the journal; policy needs none. The others
+check, list, show and stats change nothing and work beside the process that owns the journal; policy and version need none. The others
 open it themselves, and are refused while that process lives: stop it first. Shared stores (PostgreSQL, MariaDB, SQLite, Redis)
 are for samekey-shared.
 `
 
 const aboutEndShared = `
-check, list, show and stats change nothing, claim nothing, and work beside living processes; policy needs no store. abandon,
+check, list, show and stats change nothing, claim nothing, and work beside living processes; policy and version need no store. abandon,
 forget, rekey and resume work beside living processes on a shared store, but not on an operation that one of them holds; a
 journal they open themselves, and are refused while its owner lives: stop it first.
 `
@@ -113,7 +114,7 @@ func (t *tool) commandHelp(c *command, fs *flag.FlagSet) {
 		shared = strings.TrimSpace(c.shared) + "\n\n"
 	}
 	long := strings.ReplaceAll(strings.TrimSpace(c.long), "{shared}\n\n", shared)
-	_, _ = fmt.Fprintf(t.out, "%s %s %s [flags]\n\n%s", t.Name, c.name, t.words(c.args), wrap(t.words(long+"\n")))
+	_, _ = fmt.Fprintf(t.out, "%s\n\n%s", t.usage(c), wrap(t.words(long+"\n")))
 	_, _ = io.WriteString(t.out, "\nFlags\n")
 	tw := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
 	fs.VisitAll(func(f *flag.Flag) {

@@ -41,8 +41,8 @@ A journal is shown as it was when it was looked at. A shared store is read bit b
 meanwhile may be seen in either state.`,
 	exits: `
   0  listed, be it nothing
-  1  the journal is damaged; what is left of it is listed
-  2  a bad command line, or the {store} cannot be read`,
+  1  {damaged}; what is left of it is listed
+  2  a bad command line, or the {store}{one} cannot be read`,
 	setup: func(t *tool, fs *flag.FlagSet) func(context.Context, []string) error {
 		var f filter
 		f.flags(fs)
@@ -129,14 +129,19 @@ func (t *table) add(r *persist.Record, now time.Time) {
 	}
 }
 
-// cutRequest keeps the method and the end of the path.
+// cutRequest keeps the method and the end of the path. Where all that goes would be the scheme, the host goes in its place:
+// without a scheme a URL is taken for https.
 func cutRequest(s string, n int) string {
 	method, rest, _ := strings.Cut(s, " ")
 	r, room := []rune(rest), n-utf8.RuneCountInString(method)-2
 	if utf8.RuneCountInString(s) <= n || room < 1 || room > len(r) {
 		return cut(s, n)
 	}
-	return method + " …" + string(r[len(r)-room:])
+	scheme := ""
+	if i := strings.Index(rest, "://") + len("://"); i >= len("://") && len(r)-room <= i && room > 2*i {
+		scheme, room = rest[:i], room-i
+	}
+	return method + " " + scheme + "…" + string(r[len(r)-room:])
 }
 
 func (t *table) flush() {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/samekey/samekey"
 	"github.com/samekey/samekey/contracts"
-	"github.com/samekey/samekey/internal/endpoint"
 	"github.com/samekey/samekey/persist"
 	"github.com/samekey/samekey/persist/memory"
 )
@@ -186,6 +185,7 @@ type listedPolicies struct {
 
 type endpointPolicy struct {
 	Pattern string  `json:"pattern"`
+	Note    string  `json:"note,omitempty"`
 	Values  []value `json:"values"`
 }
 
@@ -200,9 +200,30 @@ func (f *policies) all() (*listedPolicies, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.Endpoints = append(out.Endpoints, endpointPolicy{pattern, values})
+		out.Endpoints = append(out.Endpoints, endpointPolicy{pattern, idle(pattern, values), values})
 	}
 	return out, nil
+}
+
+// idle says of an endpoint whose method is no command and no read that what is set there has no effect. Where nobody has
+// switched Command off, loadPolicies has refused that.
+func idle(pattern string, values []value) string {
+	method, _, named := strings.Cut(pattern, " ")
+	if !named || reads(method) {
+		return ""
+	}
+	own, off := 0, false
+	for _, v := range values {
+		if v.Field == "Command" {
+			off = v.Value == "false"
+		} else if v.From == fromEndpoint {
+			own++
+		}
+	}
+	if !off || own == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Command is not on for %s: such calls pass through, and nothing else here has an effect", method)
 }
 
 // values are what holds at an endpoint, whatever the request: it is asked for alone, under a pattern that all match.
@@ -225,86 +246,14 @@ func (l *listedPolicies) print(t *tool) {
 	t.values(l.Default)
 	for _, e := range l.Endpoints {
 		t.printf("\n%s\n", clean(e.Pattern))
+		if e.Note != "" {
+			t.printf("  note: %s\n", clean(e.Note))
+		}
 		t.values(slices.DeleteFunc(slices.Clone(e.Values), func(v value) bool { return slices.Contains(l.Default, v) }))
 	}
 	if len(l.Endpoints) > 0 {
 		t.printf("\nWhat is not said of an endpoint is as where no pattern matches.\n")
 	}
-}
-
-// matched is what policy -match tells.
-type matched struct {
-	File    string   `json:"file"`
-	Method  string   `json:"method"`
-	URL     string   `json:"url"`
-	Pattern string   `json:"pattern"` // "": none, the default holds
-	Also    []string `json:"also"`    // patterns that match too, and are less specific
-	Command bool     `json:"command"`
-	Treated string   `json:"treated"` // the same in words
-	Values  []value  `json:"values"`
-}
-
-func (f *policies) match(request string) (*matched, error) {
-	words := strings.Fields(request)
-	if len(words) != 2 {
-		return nil, bad(`policy: -match wants a method and a URL, as in -match "POST https://api.bank.test/v1/payments"`)
-	}
-	req, err := http.NewRequest(words[0], words[1], nil)
-	if err != nil {
-		return nil, bad("policy: -match: %w", err)
-	}
-	if req.URL.Host == "" {
-		return nil, bad("policy: -match: %q names no host", words[1])
-	}
-	c, err := f.client(f.Default, f.Endpoints)
-	if err != nil {
-		return nil, bad("%s: %w", f.file, err)
-	}
-	effective, pattern := c.PolicyFor(req)
-	out := &matched{
-		File: f.file, Method: req.Method, URL: req.URL.Redacted(), Pattern: pattern, Also: []string{}, Command: effective.Command == samekey.On,
-		Treated: treated(effective),
-		Values:  valuesOf(effective, f.Endpoints[pattern], f.Default, req.Method),
-	}
-	for _, other := range sortedKeys(f.Endpoints) {
-		if other == pattern {
-			continue
-		}
-		if alone, problems := endpoint.New([]string{other}); problems == nil && alone.Match(req.Method, req.URL) != "" {
-			out.Also = append(out.Also, other)
-		}
-	}
-	return out, c.Close()
-}
-
-func treated(p samekey.Policy) string {
-	switch {
-	case p.Command == samekey.Off:
-		return "plain HTTP: no key and no record"
-	case p.Contract.Carrier == samekey.NoKey:
-		return "a command without a key: nothing is repeated that may have arrived"
-	case p.Contract.Carrier == samekey.Natural:
-		return "a command without a key, which is safe to repeat as it is"
-	}
-	return "a command: sent under one key, and repeated under it as stands below"
-}
-
-func (m *matched) print(t *tool) {
-	tw := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
-	row := func(label, text string) { _, _ = fmt.Fprintf(tw, "%s\t%s\n", label, clean(text)) }
-	row("request", m.Method+" "+m.URL)
-	if m.Pattern == "" {
-		row("pattern", "none matches: the default holds")
-	} else {
-		row("pattern", m.Pattern)
-	}
-	for _, p := range m.Also {
-		row("passed over", p+" matches too, and is less specific")
-	}
-	row("treated as", m.Treated)
-	_ = tw.Flush()
-	t.printf("\n")
-	t.values(m.Values)
 }
 
 func (t *tool) values(list []value) {

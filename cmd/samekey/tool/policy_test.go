@@ -3,6 +3,7 @@ package tool
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,7 @@ func TestPolicyGolden(t *testing.T) {
 		"policy-match.json":  {"policy", file, "-json", "-match", "POST https://api.bank.test:8443/v1/orders"},
 		"policy-none.txt":    {"policy", "-match", "POST https://api.other.test/", file},
 		"policy-read.txt":    {"policy", file, "-match", "GET https://api.bank.test/v1/orders/7"},
+		"policy-passed.txt":  {"policy", file, "-match", "GET https://api.other.test/v1/orders/7"},
 		"policy-keyless.txt": {"policy", file, "-match", "POST https://api.mail.test/send"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,6 +84,7 @@ func TestPolicyRefuses(t *testing.T) {
 		{1, `{"Default": {"RetryStatus": [409], "AttemptTimeout": "2m"}}`, "", []string{"policies.json: default policy: AttemptTimeout: 2m0s is above", "RetryStatus: 409 is a conflict"}},
 		{1, `{"Endpoints": {"post /x": {}, "POST a.test/{x}/b": {}, "POST a.test/b/{x}": {}}}`, "", []string{"not in upper case", "neither is narrower"}},
 		{1, `{`, "", []string{"unexpected EOF"}},
+		{1, `{"Endpoints": {"PUT a.test/": {"MaxAttempts": 2}}}`, "", []string{`endpoint "PUT a.test/": Command`, "nothing else here has an effect"}},
 		{2, "", "policy", []string{"FILE is missing"}},
 		{2, "", "policy none.json", []string{"none.json"}},
 		{2, "", "policy a b", []string{`unexpected argument "b"`}},
@@ -110,6 +113,59 @@ func TestPolicyRefuses(t *testing.T) {
 	r := run(t, "policy", yaml)
 	require.Equal(t, 2, r.code)
 	require.Contains(t, r.err, "contrib/yaml")
+}
+
+// TestPolicyReads: what -match says of a read is what a client does, by what its server found.
+func TestPolicyReads(t *testing.T) {
+	var found []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found = append(found, r.Header.Get("Idempotency-Key"))
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer srv.Close()
+	file := policyFile(t, `{"Default": {"MaxAttempts": 3, "Backoff": {"Min": "off"}}, "Endpoints": {
+		"GET /v1/orders/": {"MaxAttempts": 2}, "GET /v1/once/": {"MaxAttempts": 1}, "GET /v1/none/": {"RetryStatus": [], "RetryTransport": false},
+		"PUT /v1/orders/": {"Command": false, "MaxAttempts": 2}, "DELETE /v1/orders/": {"Command": false}, "POST /v1/off/": {"Command": false, "KeyFormat": "ULID"}}}`)
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	def, endpoints, err := samekey.ParsePolicies(file, data)
+	require.NoError(t, err)
+	fill(t, newDir(t), samekey.Config{Default: def, Endpoints: endpoints}, func(c *samekey.Client) {
+		for request, want := range map[string]struct {
+			sent int
+			text string
+			rows int
+		}{
+			"GET /v1/orders/7": {2, "a read: retried by this policy (unless it has a body), the last answer returned", 9},
+			"GET /v1/once/7":   {1, "a read: tried once, since this policy retries none", 9},
+			"GET /v1/none/7":   {1, "a read: tried once, since this policy retries none", 9},
+			"GET /v2/orders/7": {1, "plain HTTP: passed through, tried once; no key", 1},
+			"PUT /v1/orders/7": {1, "plain HTTP: passed through, tried once; no key", 1},
+			"POST /v1/off/7":   {1, "plain HTTP: passed through, tried once; no key", 1},
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			found = nil
+			req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, nil)
+			require.NoError(t, err)
+			resp, err := c.Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, make([]string, want.sent), found, request)
+
+			r := run(t, "policy", file, "-json", "-match", method+" "+srv.URL+path)
+			require.Zero(t, r.code, r.err)
+			var m matched
+			require.NoError(t, json.Unmarshal([]byte(r.out), &m))
+			require.Contains(t, m.Treated, want.text, request)
+			require.False(t, m.Command)
+			require.Len(t, m.Values, want.rows)
+		}
+	})
+	r := run(t, "policy", file)
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.out, "\nPUT /v1/orders/\n  note: Command is not on for PUT: such calls pass through, and nothing else here has an effect\n")
+	require.Contains(t, r.out, "\nPOST /v1/off/\n  note: Command is not on for POST: such calls pass through")
+	require.Equal(t, 2, strings.Count(r.out, "note:"), "nothing else is said of DELETE, and reads are retried")
 }
 
 // TestResumePolicy: with the program's own contract, an answer counts for what it means there.

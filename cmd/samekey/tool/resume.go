@@ -31,8 +31,9 @@ where a program waits to be told, as it does for what it has enqueued. On an ope
 answer already, -owed sends nothing and leaves that answer owed; names without an answer, and what
 nobody has named, whose success leaves the {store} at once, are refused.
 
-Credentials are not in the {store}. They come from the environment, never from the command line,
-where others can read them; with them, -all sends to one origin and one scope at a time.
+Credentials that the program sets in Prepare, headers that are not kept, and query parameters that
+Policy.SecretQuery names are not in the {store}. They come from the environment, never from the
+command line, where others can read them; with them, -all sends to one origin and one scope at a time.
 
 How the program itself would treat an answer is not in the {store} either. -policy gives the
 program's policy file; what the program sets in its code on top of that stays unknown. Without it
@@ -120,7 +121,7 @@ func (s *sender) run(ctx context.Context, args []string) (err error) {
 	if s.all {
 		return s.sendAll(ctx, args[0])
 	}
-	err = s.with(ctx, args[0], s.lease(), persist.Ref{Scope: s.filter.scope, ID: args[1]}, func(st persist.Store, r *persist.Record) error {
+	err = s.with(ctx, args[0], s.lease(), persist.Ref{Scope: s.filter.scope, ID: args[1]}, nil, func(st persist.Store, r *persist.Record) error {
 		if r.Tombstone() || r.State() == persist.Abandoned {
 			return no("%s is %s: there is nothing to send", name(r.Ref), r.State())
 		}
@@ -156,6 +157,9 @@ func (s *sender) sendAll(ctx context.Context, arg string) (err error) {
 	refs, err := s.chosen(ctx, st)
 	if err != nil {
 		return err
+	}
+	if len(refs) == 0 && !s.json {
+		s.printf("nothing to resume\n")
 	}
 	var running sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
@@ -198,12 +202,15 @@ func (s *sender) sendAll(ctx context.Context, arg string) (err error) {
 func (s *sender) chosen(ctx context.Context, st persist.Store) (refs []persist.Ref, err error) {
 	f := s.filter.store(s.now())
 	f.States = []persist.State{persist.Pending}
-	seen, sealed := map[string]bool{}, map[string]int{}
+	seen, sealed, parked := map[string]bool{}, map[string]int{}, 0
 	for r, err := range st.List(ctx, f) {
 		if err != nil {
 			return nil, bad("%w", err)
 		}
 		if !s.selects(&r) {
+			if isParked(&r) && !s.filter.parked && s.filter.match(&r, s.now()) {
+				parked++
+			}
 			continue
 		}
 		if key := sealedKey(&r); key != "" {
@@ -218,6 +225,9 @@ func (s *sender) chosen(ctx context.Context, st persist.Store) (refs []persist.R
 		seen[where] = true
 	}
 	s.filter.passedOver(s.tool)
+	if parked > 0 {
+		s.warn("%s left alone: -parked takes those, and only those", count(parked, "operation is parked and", "operations are parked and"))
+	}
 	for _, key := range slices.Sorted(maps.Keys(sealed)) {
 		s.unknown = true
 		s.warn("%s %s: %s", count(sealed[key], "operation is", "operations are"), underKey(key), onlyProgram)
@@ -235,7 +245,7 @@ func (s *sender) chosen(ctx context.Context, st persist.Store) (refs []persist.R
 }
 
 func (s *sender) selects(r *persist.Record) bool {
-	return r.Answer == nil && s.filter.match(r, s.now()) && (!isParked(r) || s.filter.parked)
+	return r.Answer == nil && (!isParked(r) || s.filter.parked) && s.filter.match(r, s.now())
 }
 
 // lease is how long a claim has to hold: an attempt may take half of it.

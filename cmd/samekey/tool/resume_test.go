@@ -60,7 +60,8 @@ func TestResumeUnknownAndConflict(t *testing.T) {
 	require.NotContains(t, r.err, record(t, dir, "", "order-1").Key)
 	r = run(t, "resume", dir, "-all")
 	require.Zero(t, r.code, r.err)
-	require.Empty(t, r.out, "conflicts are resumed one by one")
+	require.Equal(t, "nothing to resume\n", r.out, "conflicts are resumed one by one")
+	require.Equal(t, ran{}, run(t, "resume", dir, "-all", "-json"), "no object, no line")
 	require.Zero(t, run(t, "resume", dir, "order-1").code)
 	require.Equal(t, 1, srv.Effects())
 }
@@ -164,6 +165,8 @@ func TestResumeGoesByTheRecord(t *testing.T) {
 	require.Contains(t, r.err, "keyless bears no key in a header of its own")
 	require.Contains(t, r.err, "twice bears its key in more than one header")
 	require.Contains(t, r.err, "key expired, outcome unknown")
+	require.Contains(t, r.err, "samekey: 1 operation is parked and left alone: -parked takes those, and only those\n")
+	require.NotContains(t, run(t, "resume", dir, "-all", "-url", "/elsewhere").err, "parked", "those that the filters select")
 	require.Regexp(t, `(?m)^pending +- +expired +1 attempt$`, r.out)
 	for _, id := range []string{"keyless-unsent", "quoted", "short-life"} {
 		require.Regexp(t, `(?m)^succeeded +201 +`+id+` `, r.out)
@@ -178,6 +181,8 @@ func TestResumeGoesByTheRecord(t *testing.T) {
 		}
 		require.Empty(t, q.Header.Get("Idempotency-Key"))
 	}
-	require.Zero(t, run(t, "resume", dir, "-all", "-parked").code)
+	r = run(t, "resume", dir, "-all", "-parked")
+	require.Zero(t, r.code)
+	require.NotContains(t, r.err, "left alone")
 	require.Len(t, srv.Requests(), 4)
 }

@@ -22,7 +22,8 @@ var showCommand = &command{
 	long: `
 Shows one operation of {in}: its state, its attempts, its request and its answer.
 {beside}. Payloads and the values of query parameters are left
-out; -body shows them. Credentials are not there to be shown: they are never stored.
+out; -body shows them. Credentials that the program sets in Prepare, and headers that are not kept,
+are not there; query parameters (but those in Policy.SecretQuery) and payloads are.
 
   {name} show {eg} order-4711/charge
   {name} show {eg} order-4711/charge -scope tenant-7 -body`,

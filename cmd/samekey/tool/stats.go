@@ -26,8 +26,8 @@ and origin, with the age of the oldest and what the last attempts were answered 
   {name} stats {eg} -json | jq .oldestPendingSeconds`,
 	exits: `
   0  counted
-  1  the journal is damaged; what is left of it is counted
-  2  a bad command line, or the {store} cannot be read`,
+  1  {damaged}; what is left of it is counted
+  2  a bad command line, or the {store}{one} cannot be read`,
 	setup: func(t *tool, fs *flag.FlagSet) func(context.Context, []string) error {
 		asJSON := fs.Bool("json", false, "print one JSON object")
 		return func(ctx context.Context, args []string) error {

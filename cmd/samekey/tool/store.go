@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -192,8 +193,10 @@ func (t *tool) openStore(ctx context.Context, p place, w Want) (Opened, error) {
 	return o, nil
 }
 
-// with opens what arg names and finds the operation.
-func (t *tool) with(ctx context.Context, arg string, lease time.Duration, ref persist.Ref, f func(persist.Store, *persist.Record) error) (err error) {
+// with opens what arg names and finds the operation. blind, if it is not nil, is what to do where the record is there and
+// cannot be read.
+func (t *tool) with(ctx context.Context, arg string, lease time.Duration, ref persist.Ref, blind func(persist.Store, error) error,
+	f func(persist.Store, *persist.Record) error) (err error) {
 	s, err := t.open(ctx, arg, lease)
 	if err != nil {
 		return err
@@ -207,6 +210,8 @@ func (t *tool) with(ctx context.Context, arg string, lease time.Duration, ref pe
 	switch {
 	case errors.Is(err, persist.ErrNotFound):
 		return notFound(ctx, ref, s)
+	case err != nil && blind != nil && ctx.Err() == nil && !errors.Is(err, persist.ErrClosed):
+		return blind(s, err)
 	case err != nil:
 		return bad("%w", err)
 	}
@@ -226,6 +231,8 @@ func notFound(ctx context.Context, ref persist.Ref, s interface {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintFor)
 	defer cancel()
+	const most = 3
+	var known []string // names that begin so
 	for r, err := range s.List(ctx, persist.Filter{}) {
 		switch {
 		case err != nil:
@@ -235,7 +242,15 @@ func notFound(ctx context.Context, ref persist.Ref, s interface {
 			return no("no operation %q%s, but there is one with -scope %q", ref.ID, where, r.Scope)
 		case r.Key == ref.ID && r.Key != "":
 			return no("no operation %q%s, but that is the key of %q%s", short(ref.ID), where, r.ID, scopeFlag(r.Scope))
+		case len(known) <= most && r.ID != r.Key && ref.ID != "" && strings.HasPrefix(r.ID, ref.ID):
+			known = append(known, strconv.Quote(r.ID)+scopeFlag(r.Scope))
 		}
+	}
+	if len(known) > most {
+		known[most] = "…"
+	}
+	if len(known) > 0 {
+		return no("no operation %q%s; known are %s", ref.ID, where, strings.Join(known, ", "))
 	}
 	return no("no operation %q%s", ref.ID, where)
 }

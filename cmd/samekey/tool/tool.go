@@ -32,6 +32,8 @@ type Kind struct {
 	Schemes []string
 	// Usage is for -h: a form of the URL, a tab, and what it is, in each line.
 	Usage string
+	// Format is what version tells of what this build reads, such as "schema version 2". Empty: nothing is told.
+	Format string
 	// Open opens the store for one command, and checks what Want says. An error is one line that names the mend; the
 	// program ends with exit code 2 then.
 	Open func(ctx context.Context, url string, w Want) (Opened, error)
