@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/samekey/samekey/persist"
@@ -34,22 +35,19 @@ func (s *Store) Begin(ctx context.Context, rec persist.Record) (persist.Entry, e
 	if err != nil {
 		return persist.Entry{}, s.fail("Begin", rec.Ref, lost && !b.withdraw(ctx), err)
 	}
-	if lost { // one INSERT may be under way still
-		s.expect(b.hash)
-	}
 	if b.entry.Claim.Token != 0 {
 		s.note(b.hash, int64(b.entry.Claim.Token), b.start)
 	}
 	return b.entry, nil
 }
 
-// begin is one call of Begin. ins and take name its own INSERT and take-over, so that a later try knows them.
+// begin is one call of Begin. ins and take name its own record and take-over, so that a later try knows them.
 type begin struct {
 	s         *Store
 	rec       persist.Record
 	hash      []byte
 	ins, take []byte
-	args      []any
+	args      []any // of the INSERT
 	start     time.Time
 	entry     persist.Entry
 }
@@ -67,40 +65,27 @@ func (b *begin) round(ctx context.Context, c *sql.Conn, lost bool) (done bool, e
 	s := b.s
 	var owner []byte
 	var token, slow int64
-	err = s.rows(ctx, c, s.q.begin, b.args, func(rows *sql.Rows) error { return rows.Scan(&owner, &token, &slow) })
+	query := s.q.begin
+	if lost { // one INSERT may be under way still
+		query = s.q.beginAgain
+	}
+	err = s.rows(ctx, c, query, b.args, func(rows *sql.Rows) error { return rows.Scan(&owner, &token, &slow) })
 	if err != nil {
 		return false, err
 	}
-	isNew, by := false, b.take
-	if bytes.Equal(owner, b.ins) { // MariaDB tells of the row that was there before, the others of none
+	isNew, by := bytes.Equal(owner, b.ins), b.take
+	if isNew { // some statements tell of the row that was there before, others of none
 		if !lost && slow == 0 {
 			b.entry = persist.Entry{Record: b.rec, Claim: persist.Claim{Ref: b.rec.Ref, Token: uint64(token)}, New: true}
 			return true, nil
 		}
-		// While the INSERT waited for a removal, the one who removed may have had a higher token: take the claim anew.
-		isNew = true
-	} else if lost {
-		was, err := s.one(ctx, c, s.q.get, b.hash)
-		if err != nil {
-			return false, err
-		}
-		isNew = was != nil && bytes.Equal(was.owner, b.ins) // the try whose answer was lost has worked
-	}
-	if isNew {
+		// It may be that of a try whose answer was lost. And while the INSERT waited for a removal, the one who removed
+		// may have had a higher token: take the claim anew.
 		by = b.ins
 	}
 	r, err := s.take(ctx, c, s.q.takePending, b.hash, by)
-	if err != nil {
-		return false, err
-	}
-	if r != nil {
-		if r.bad != nil {
-			s.giveBack(ctx, c, r, s.q.free)
-			return false, r.bad
-		}
-		b.entry = r.entry()
-		b.entry.New = isNew
-		return true, nil
+	if r != nil || err != nil {
+		return b.took(ctx, c, r, isNew, err)
 	}
 	r, err = s.one(ctx, c, s.q.get, b.hash)
 	switch {
@@ -108,9 +93,9 @@ func (b *begin) round(ctx context.Context, c *sql.Conn, lost bool) (done bool, e
 		return false, err
 	case r == nil: // it left meanwhile
 		return false, nil
-	case r.gone():
-		_, err = s.exec(ctx, c, s.q.reset, b.hash)
-		return false, err
+	case r.gone(): // in its place, so that an INSERT that is late finds no gap
+		r, err = s.claim(ctx, c, s.q.revive, append(slices.Clone(b.args[1:]), b.hash, r.token), b.hash, b.ins)
+		return b.took(ctx, c, r, true, err)
 	case r.state == 0 && !r.busy(): // it was freed meanwhile
 		return false, nil
 	}
@@ -118,10 +103,28 @@ func (b *begin) round(ctx context.Context, c *sql.Conn, lost bool) (done bool, e
 	return true, r.unreadable()
 }
 
+// took ends a round with what came of a claim; it was not given if r is nil.
+func (b *begin) took(ctx context.Context, c *sql.Conn, r *row, isNew bool, err error) (done bool, _ error) {
+	if r == nil || err != nil {
+		return false, err
+	}
+	if r.bad != nil {
+		b.s.giveBack(ctx, c, r, b.s.q.free)
+		return false, r.bad
+	}
+	b.entry = r.entry()
+	b.entry.New = isNew
+	return true, nil
+}
+
 // take claims under the name by, whether for the first time or once more; nil if another holds the operation, or the
 // statement's condition is not met.
 func (s *Store) take(ctx context.Context, c querier, query string, hash, by []byte) (*row, error) {
-	args := []any{s.o.Lease.Nanoseconds(), by, hash, by}
+	return s.claim(ctx, c, query, []any{s.o.Lease.Nanoseconds(), by, hash, by}, hash, by)
+}
+
+// claim runs an UPDATE that claims under the name by.
+func (s *Store) claim(ctx context.Context, c querier, query string, args []any, hash, by []byte) (*row, error) {
 	if s.d.returning {
 		return s.one(ctx, c, query, args...)
 	}

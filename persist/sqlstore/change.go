@@ -36,14 +36,16 @@ func (s *Store) Settle(ctx context.Context, c persist.Claim, a persist.Answer) e
 			sweep = nanos(a.KeepBody)
 		}
 		return s.change(ctx, "Settle", c, s.q.settle, []any{state, int64(a.Status), encodeHeader(a.Header), a.Body,
-			bit(a.Truncated), reason, nanos(a.KeepBody), name, bit(a.Owed), bit(a.Owed), sweep}, s.ended)
+			bit(a.Truncated), reason, nanos(a.KeepBody), name, bit(a.Owed), bit(a.Owed), sweep, sweep}, s.ended)
 	case !past(a.KeepName):
-		return s.change(ctx, "Settle", c, s.q.settleName, []any{state, reason, name, name}, s.ended)
+		return s.change(ctx, "Settle", c, s.q.settleName, []any{state, reason, name, name, name}, s.ended)
 	}
-	if until := s.expected(hashOf(c.Ref)); until.After(now) {
-		return s.change(ctx, "Settle", c, s.q.settleName, []any{state, text(""), nanos(time.Time{}), nanos(until)}, s.ended)
+	err := s.remove(ctx, c)
+	if errors.Is(err, persist.ErrClaimLost) { // or its row must stay, with both times past
+		never := nanos(time.Time{})
+		err = s.change(ctx, "Settle", c, s.q.settleName, []any{state, text(""), never, never, never}, s.ended)
 	}
-	return s.remove(ctx, c)
+	return err
 }
 
 // Release ends the claim.

@@ -127,7 +127,7 @@ func TestDamaged(t *testing.T) {
 				require.Equal(t, all[1:], listed)
 
 				require.NoError(t, other.Forget(ctx, ref), "put off as it is")
-				require.Equal(t, 2, p.count(t, s.pool, "1 = 1"))
+				require.Equal(t, 2, p.count(t, s.pool, "NOT ("+isGone+")"))
 			})
 		}
 	})

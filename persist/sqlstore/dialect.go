@@ -41,6 +41,7 @@ type dialect struct {
 	// tokenRight fails if this user may take no token, and takes none.
 	tokenRight string
 	conflict   string // end of an INSERT that leaves a known ref alone
+	meet       string // end of one that changes a known ref: what follows
 	slow       string // 1 if a statement has run so long that others may have had a claim meanwhile
 
 	allColumns string // lets an INSERT name a column that counts by itself
@@ -77,6 +78,7 @@ var dialects = map[Dialect]*dialect{
 		token:      `nextval('{token}')`,
 		tokenRight: `SELECT CASE WHEN has_sequence_privilege('{token}', 'USAGE, UPDATE') THEN 0 ELSE nextval('{token}') END`,
 		conflict:   `ON CONFLICT (ref_hash) DO NOTHING`,
+		meet:       `ON CONFLICT (ref_hash) DO UPDATE SET `,
 		slow:       `CASE WHEN clock_timestamp() > statement_timestamp() + interval '5 ms' THEN 1 ELSE 0 END`,
 
 		allColumns: `OVERRIDING SYSTEM VALUE`,
@@ -97,6 +99,7 @@ var dialects = map[Dialect]*dialect{
 		token:      `NEXTVAL({token})`,
 		tokenRight: `SELECT NEXTVAL({token}) FROM {operations} WHERE 1 = 0`,
 		conflict:   `ON DUPLICATE KEY UPDATE token = token`,
+		meet:       `ON DUPLICATE KEY UPDATE `,
 		slow:       `CASE WHEN SYSDATE(6) > NOW(6) + INTERVAL 5000 MICROSECOND THEN 1 ELSE 0 END`,
 
 		skip: true, gaps: true, timeout: true, doublings: 7,
@@ -117,6 +120,7 @@ var dialects = map[Dialect]*dialect{
 		now:      `(CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000)`,
 		token:    `(SELECT next FROM {token})`,
 		conflict: `ON CONFLICT (ref_hash) DO NOTHING`,
+		meet:     `ON CONFLICT (ref_hash) DO UPDATE SET `,
 		slow:     `0`,
 
 		returning: true, oneWriter: true, doublings: 2, // whoever asks most often gets in

@@ -15,8 +15,9 @@
 // Lost connections, deadlocks and serialisation failures are retried for a moment, within the context: each statement
 // finds out by itself whether it has happened before. Where that stays unknown, persist.Error.Maybe says so.
 //
-// A late INSERT is kept from bringing back what a failed Begin took back, or what its later tries began and settled: for
-// 15 minutes a row that nobody is told of lies in its place.
+// An INSERT that arrives late, after its connection was lost, brings nothing back: neither what a failed Begin took back,
+// nor what was begun under its name since and has left again, settled or forgotten, by whatever process. For 15 minutes a
+// row that nobody is told of lies in its place. Every Forget leaves one too; the sweep removes it.
 //
 // A record that cannot be read (columns were changed by others) holds nobody up: Begin, Claim and Get return the error
 // and hold no claim, Forget works, ClaimDue passes over it, and List goes on behind it and ends with the first error.

@@ -38,29 +38,20 @@ func (s *Store) Enqueue(ctx context.Context, tx Execer, rec persist.Record) erro
 	defer s.leave()
 	hash := hashOf(rec.Ref)
 	args := inserted(hash, &rec, s.turn())
-	for range 2 {
-		n, err := affected(tx.ExecContext(ctx, s.q.enqueue, args...))
-		if err != nil {
-			return s.fail("Enqueue", rec.Ref, false, err)
-		}
-		if n > 0 {
-			if s.q.notify != "" {
-				_, err = tx.ExecContext(ctx, s.q.notify)
-			}
-			if err != nil {
-				return s.fail("Enqueue", rec.Ref, false, err)
-			}
-			return nil
-		}
-		// The Ref is known, unless the sweep has only not come by.
-		if n, err = affected(tx.ExecContext(ctx, s.q.reset, hash)); err != nil {
-			return s.fail("Enqueue", rec.Ref, false, err)
-		}
-		if n == 0 {
-			break
-		}
+	n, err := affected(tx.ExecContext(ctx, s.q.enqueue, args...))
+	if err == nil && n == 0 { // the Ref is known, unless the sweep has only not come by
+		n, err = affected(tx.ExecContext(ctx, s.q.reviveFree, append(args[1:], hash)...))
 	}
-	return &KnownError{Ref: rec.Ref}
+	if err == nil && n == 0 {
+		return &KnownError{Ref: rec.Ref}
+	}
+	if err == nil && s.q.notify != "" {
+		_, err = tx.ExecContext(ctx, s.q.notify)
+	}
+	if err != nil {
+		return s.fail("Enqueue", rec.Ref, false, err)
+	}
+	return nil
 }
 
 func affected(res sql.Result, err error) (int64, error) {

@@ -33,7 +33,6 @@ type Store struct {
 	pruneAt int
 	fits    map[any]bool // driver's connections that are set up
 	told    map[persist.Ref]bool
-	late    map[string]time.Time // hashes of operations with an INSERT that may come, until then
 
 	removals   removals
 	background context.Context // ends with the store
@@ -57,7 +56,7 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, o: o, d: dialects[o.Dialect], q: o.statements(), held: map[holding]time.Time{}, pruneAt: 1024, fits: map[any]bool{}, told: map[persist.Ref]bool{}, late: map[string]time.Time{}}
+	s := &Store{db: db, o: o, d: dialects[o.Dialect], q: o.statements(), held: map[holding]time.Time{}, pruneAt: 1024, fits: map[any]bool{}, told: map[persist.Ref]bool{}}
 	if s.d.oneWriter {
 		s.writer = make(chan struct{}, 1)
 	}

@@ -27,8 +27,8 @@ type Options struct {
 	// off, MariaDB with innodb_flush_log_at_trx_commit other than 1, SQLite in memory). A command can then be sent
 	// twice or be forgotten after a crash of the database.
 	AllowVolatile bool
-	// SweepEvery is how often rows past their retention are removed, a bounded number in one statement. They are never
-	// told of in any case. 0: a minute. Negative: never, by this store.
+	// SweepEvery is how often rows past their retention are removed, and those of forgotten operations after 15 minutes,
+	// a bounded number in one statement. They are never told of in any case. 0: a minute. Negative: never, by this store.
 	SweepEvery time.Duration
 	// Listen, if set, tells Wake of what is enqueued at once: see Listener.
 	Listen Listener

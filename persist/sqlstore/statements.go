@@ -16,6 +16,8 @@ const (
 	// No claim, or that under which ClaimDue puts off a record that it cannot read.
 	isOpen = `(` + isFree + ` OR owner = {nobody})`
 	isMine = `ref_hash = ? AND token = ? AND held_until > {now}`
+	// Held, and no INSERT is known that may come.
+	isOver = `held_until > {now} AND sweep_at IS NULL`
 	isDue  = `due_order IS NOT NULL AND ` + isFree + ` AND (state <> 0 OR not_before <= {now})`
 	// A settled operation past both times is not there, one past the first is a name.
 	isGone  = `state <> 0 AND owed = 0 AND ` + isFree + ` AND keep_body <= {now} AND keep_name <= {now}`
@@ -26,17 +28,38 @@ const (
 		`key_life = 0, attempts = 0, first_sent = {never}, seen = {never}, not_before = {never}, parked = 0, ` +
 		`poll_url = {none}, last_status = 0, last_error = {none}, ` +
 		`status = 0, answer_header = NULL, answer_body = NULL, truncated = 0, keep_body = {never}`
+	// What is left where an operation should leave and an INSERT may come. Its token is new, so that no statement that
+	// has seen what was there before changes it. reason is who made it; it stays until what takes its place is settled.
+	marker = `state = 4, reason = ?, keep_name = {never}, owed = 0, due_order = NULL, sweep_at = {late}, ` +
+		`token = {next}, owner = ?, held_until = 0, ` + bare
+	// Here an INSERT may come, from now on for as long as it can be late.
+	expect = `sweep_at = CASE WHEN {operations}.sweep_at > {late} THEN {operations}.sweep_at ELSE {late} END`
+	// Until when one may come, at most, where sweep_at has not passed: it may be that of an answer's retention.
+	until = `{least}(sweep_at, {late})`
+	// An answer's own time, or a later one until which it must stay. Too early a time costs a look at the row, no more.
+	sweepAt = `sweep_at = CASE WHEN sweep_at IS NULL OR sweep_at <= ? THEN ? ELSE ` + until + ` END`
 
-	insert = `INSERT INTO {operations} (ref_hash, scope, id, named, created, op_key, method, target, header, omitted, body, ` +
+	inserts = `INSERT INTO {operations} (ref_hash, scope, id, named, created, op_key, method, target, header, omitted, body, ` +
 		`fingerprint, key_life, attempts, first_sent, seen, not_before, parked, poll_url, last_status, last_error, ` +
-		`due_order, owner, token, held_until) VALUES ` +
-		`(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {next}, `
-	take = `UPDATE {operations} SET token = {next}, held_until = {now} + ?, owner = ? WHERE ref_hash = ? AND (` + isOpen + ` OR owner = ?) AND `
+		`due_order, owner, token, held_until`
+	values     = `VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {next}, `
+	insert     = inserts + `) ` + values
+	insertLate = inserts + `, sweep_at) ` + values
+	// A request, and no answer; but an INSERT may come all the same.
+	request = `named = ?, created = ?, op_key = ?, method = ?, target = ?, header = ?, omitted = ?, ` +
+		`body = ?, fingerprint = ?, key_life = ?, attempts = ?, first_sent = ?, seen = ?, not_before = ?, parked = ?, ` +
+		`poll_url = ?, last_status = ?, last_error = ?, due_order = ?, state = 0, status = 0, answer_header = NULL, ` +
+		`answer_body = NULL, truncated = 0, keep_body = {never}, keep_name = {never}, owed = 0, ` +
+		`sweep_at = CASE WHEN sweep_at > {now} THEN ` + until + ` END, `
+	revive = `UPDATE {operations} SET scope = ?, id = ?, ` + request + `owner = ?, token = {next}, held_until = `
+	take   = `UPDATE {operations} SET token = {next}, held_until = {now} + ?, owner = ? WHERE ref_hash = ? AND (` + isOpen + ` OR owner = ?) AND `
 )
 
 // statements are the texts for one dialect and one set of tables.
 type statements struct {
-	begin, enqueue, reset, withdraw         string
+	begin, beginAgain, revive               string
+	enqueue, reviveFree                     string
+	withdraw, prevent                       string
 	takePending, takeWhole                  string
 	takeDue, lockDue, anyDue                string
 	mark, replace, settle, settleName, free string
@@ -44,7 +67,6 @@ type statements struct {
 	remove                                  string // of many, with two arrays
 	removeHead, removeOne                   string // of many, as a list
 	forget, seen, get, owned, ended         string
-	prevent                                 string
 	sweepGone, sweepBare                    string
 	notify                                  string
 	harmless                                []string // what the store does to its tables, done to no row
@@ -59,12 +81,15 @@ func (o Options) statements() statements {
 	}
 	// sweep changes at most so many rows of those whose time has come. MariaDB would lock the whole table for an IN.
 	sweep := func(del, set, which string) string {
-		chosen := `(SELECT ref_hash AS h FROM {operations} WHERE sweep_at <= {now} AND ` + which + ` ORDER BY sweep_at LIMIT ?`
-		if d.gaps {
+		which = `sweep_at <= {now} AND ` + which
+		chosen := `(SELECT ref_hash AS h FROM {operations} WHERE ` + which + ` ORDER BY sweep_at LIMIT ?`
+		if d.skip {
 			chosen += ` FOR UPDATE SKIP LOCKED`
 		}
 		chosen += `)`
 		switch each := chosen + ` v STRAIGHT_JOIN {operations} o FORCE INDEX ({prefix}idx_ref) ON ref_hash = h`; {
+		case d.skip && !d.gaps:
+			return `WITH v AS MATERIALIZED ` + chosen + ` ` + del + ` {operations} ` + set + ` WHERE ref_hash IN (SELECT h FROM v)`
 		case !d.gaps:
 			return del + ` {operations} ` + set + ` WHERE ref_hash IN ` + chosen + ` AND ` + which
 		case set == ``:
@@ -73,17 +98,17 @@ func (o Options) statements() statements {
 			return `UPDATE ` + each + ` ` + set + ` WHERE ` + which
 		}
 	}
-	const clearAnswer = `state = 0, status = 0, answer_header = NULL, answer_body = NULL, truncated = 0, reason = {none}, ` +
-		`keep_body = {never}, keep_name = {never}, owed = 0, sweep_at = NULL`
 	s := statements{
-		begin:    insert + `{now} + ?) ` + conflict + ` RETURNING owner, token, ` + d.slow,
-		enqueue:  insert + `0) ` + conflict,
-		reset:    `DELETE FROM {operations} WHERE ref_hash = ? AND ` + isGone,
-		withdraw: `DELETE FROM {operations} WHERE ref_hash = ? AND owner = ? AND state = 0`,
+		begin:      insert + `{now} + ?) ` + conflict + ` RETURNING owner, token, ` + d.slow,
+		beginAgain: insertLate + `{now} + ?, {late}) ` + d.meet + expect + ` RETURNING owner, token, ` + d.slow,
+		revive:     revive + `{now} + ? WHERE ref_hash = ? AND token = ? AND ` + isGone + returning,
+		enqueue:    insert + `0) ` + conflict,
+		reviveFree: revive + `0 WHERE ref_hash = ? AND ` + isGone,
+		withdraw:   `UPDATE {operations} SET ` + marker + ` WHERE ref_hash = ? AND (owner = ? AND state = 0 OR ` + isGone + `)`,
 		prevent: `INSERT INTO {operations} (ref_hash, scope, id, named, created, op_key, method, target, fingerprint, key_life, ` +
 			`attempts, first_sent, seen, not_before, parked, poll_url, last_status, last_error, state, owner, token, held_until, sweep_at) ` +
 			`VALUES (?, ?, ?, 0, {never}, {none}, {none}, {none}, ?, 0, 0, {never}, {never}, {never}, 0, {none}, 0, {none}, 4, ` +
-			`?, {next}, 0, {now} + ?) ` + conflict,
+			`?, {next}, 0, {late}) ` + d.meet + expect + ` RETURNING owner, state`,
 
 		takePending: take + `state = 0` + returning,
 		takeWhole:   take + isWhole + returning,
@@ -92,25 +117,23 @@ func (o Options) statements() statements {
 		mark: `UPDATE {operations} SET due_order = CASE WHEN owed = 1 OR (state = 0 AND ? = 0) THEN created END, ` +
 			`attempts = ?, first_sent = ?, seen = ?, not_before = ?, parked = ?, poll_url = ?, last_status = ?, ` +
 			`last_error = ?, held_until = {now} + ? WHERE ` + isMine,
-		replace: `UPDATE {operations} SET named = ?, created = ?, op_key = ?, method = ?, target = ?, header = ?, omitted = ?, ` +
-			`body = ?, fingerprint = ?, key_life = ?, attempts = ?, first_sent = ?, seen = ?, not_before = ?, parked = ?, ` +
-			`poll_url = ?, last_status = ?, last_error = ?, due_order = ?, held_until = {now} + ?, ` + clearAnswer + ` WHERE ` + isMine,
+		replace: `UPDATE {operations} SET ` + request + `held_until = {now} + ? WHERE ` + isMine,
 		settle: `UPDATE {operations} SET state = ?, status = ?, answer_header = ?, answer_body = ?, truncated = ?, reason = ?, ` +
-			`keep_body = ?, keep_name = ?, owed = ?, due_order = CASE WHEN ? = 1 THEN created END, sweep_at = ?, ` +
-			`held_until = 0 WHERE ` + isMine,
-		settleName: `UPDATE {operations} SET state = ?, reason = ?, keep_name = ?, owed = 0, due_order = NULL, sweep_at = ?, ` +
-			`held_until = 0, ` + bare + ` WHERE ` + isMine,
+			`keep_body = ?, keep_name = ?, owed = ?, due_order = CASE WHEN ? = 1 THEN created END, ` + sweepAt +
+			`, held_until = 0 WHERE ` + isMine,
+		settleName: `UPDATE {operations} SET state = ?, reason = ?, keep_name = ?, owed = 0, due_order = NULL, ` + sweepAt +
+			`, held_until = 0, ` + bare + ` WHERE ` + isMine,
 		free:   `UPDATE {operations} SET held_until = 0 WHERE ` + isMine,
 		putOff: `UPDATE {operations} SET owner = {nobody} WHERE ` + isMine,
 
 		remove: `DELETE FROM {operations} o USING unnest(?::text::bytea[], ?::text::bigint[]) AS v (h, t) ` +
-			`WHERE ref_hash = v.h AND token = v.t AND held_until > {now} RETURNING ref_hash`,
-		removeHead: `DELETE FROM {operations} WHERE held_until > {now} AND (`,
+			`WHERE ref_hash = v.h AND token = v.t AND ` + isOver + ` RETURNING ref_hash`,
+		removeHead: `DELETE FROM {operations} WHERE ` + isOver + ` AND (`,
 		removeOne:  `(ref_hash = ? AND token = ?)`,
 
-		forget: `DELETE FROM {operations} WHERE ref_hash = ? AND token = ? AND ` + isOpen,
-		seen: `SELECT seq, token, CASE WHEN ` + isOpen + ` THEN 1 ELSE 0 END, CASE WHEN ` + isGone + ` THEN 1 ELSE 0 END ` +
-			`FROM {operations} WHERE ref_hash = ?`,
+		forget: `UPDATE {operations} SET ` + marker + ` WHERE ref_hash = ? AND token = ? AND ` + isOpen,
+		seen: `SELECT token, CASE WHEN ` + isOpen + ` THEN 1 ELSE 0 END, CASE WHEN ` + isGone + ` THEN 1 ELSE 0 END, ` +
+			`CASE WHEN reason = ? THEN 1 ELSE 0 END, CASE WHEN state = 0 AND reason = {none} THEN 1 ELSE 0 END FROM {operations} WHERE ref_hash = ?`,
 		get:   `SELECT ` + columns + ` FROM {operations} WHERE ref_hash = ?`,
 		owned: `SELECT ` + columns + ` FROM {operations} WHERE ref_hash = ? AND owner = ?`,
 		ended: `SELECT token, held_until FROM {operations} WHERE ref_hash = ?`,
@@ -140,9 +163,9 @@ func (o Options) statements() statements {
 		s.takeDue = `UPDATE {operations} ` + give + `ref_hash IN (` + choose + `)` + returning
 	}
 	for _, text := range []*string{
-		&s.begin, &s.enqueue, &s.reset, &s.withdraw, &s.takePending, &s.takeWhole, &s.takeDue, &s.lockDue, &s.anyDue,
-		&s.mark, &s.replace, &s.settle, &s.settleName, &s.free, &s.putOff, &s.remove, &s.removeHead, &s.removeOne,
-		&s.forget, &s.seen, &s.prevent, &s.get, &s.readable, &s.owned, &s.ended, &s.sweepGone, &s.sweepBare, &s.notify,
+		&s.begin, &s.beginAgain, &s.revive, &s.enqueue, &s.reviveFree, &s.withdraw, &s.prevent, &s.takePending, &s.takeWhole,
+		&s.takeDue, &s.lockDue, &s.anyDue, &s.mark, &s.replace, &s.settle, &s.settleName, &s.free, &s.putOff, &s.remove, &s.removeHead,
+		&s.removeOne, &s.forget, &s.seen, &s.get, &s.readable, &s.owned, &s.ended, &s.sweepGone, &s.sweepBare, &s.notify,
 	} {
 		*text = o.expand(*text)
 	}
@@ -152,14 +175,16 @@ func (o Options) statements() statements {
 // expand fills in the names of tables and what the dialect says its own way.
 func (o Options) expand(text string) string {
 	d := dialects[o.Dialect]
-	none, nobody := `''`, `x'00000000000000000000000000000000'`
+	none, nobody, least := `''`, `x'00000000000000000000000000000000'`, `LEAST`
 	switch o.Dialect {
 	case SQLite:
-		none = `x''` // a text is no blob
+		none, least = `x''`, `min` // a text is no blob
 	case PostgreSQL:
 		nobody = `decode('00000000000000000000000000000000', 'hex')`
 	}
-	text = strings.NewReplacer(`{now}`, d.now, `{next}`, d.token, `{none}`, none, `{nobody}`, nobody, `{never}`, `-9223372036854775808`).Replace(text)
+	late := `(` + d.now + ` + ` + strconv.FormatInt(lateFor.Nanoseconds(), 10) + `)`
+	text = strings.NewReplacer(`{now}`, d.now, `{late}`, late, `{next}`, d.token, `{least}`, least, `{none}`, none, `{nobody}`, nobody,
+		`{never}`, `-9223372036854775808`).Replace(text)
 	text = strings.NewReplacer(
 		`{operations}`, o.table("operations"), `{schema}`, o.table("schema"), `{token}`, o.table("token"), `{channel}`, o.channel(),
 		`{database}`, o.Schema, `{prefix}`, o.Prefix,
