@@ -54,11 +54,18 @@ func (s *storm) rows() map[string][]row {
 	}
 	require.NoError(s, rows.Err())
 	require.NoError(s, rows.Close())
-	var pending int
-	require.NoError(s, pool.QueryRowContext(s.Context(), `SELECT count(*) FROM fleet.samekey_operations WHERE state = 0`).Scan(&pending))
-	require.Zero(s, pending, "left pending")
 	require.NoError(s, pool.Close())
+	require.Zero(s, s.pending(), "left pending")
 	return all
+}
+
+// pending counts what has no outcome in the database.
+func (s *storm) pending() (n int) {
+	pool, _, err := s.db.open()
+	require.NoError(s, err)
+	require.NoError(s, pool.QueryRowContext(s.Context(), `SELECT count(*) FROM fleet.samekey_operations WHERE state = 0`).Scan(&n))
+	require.NoError(s, pool.Close())
+	return n
 }
 
 // judge holds what the server, the workers and the database have written down against what a lease promises:

@@ -112,7 +112,8 @@ func newStorm(t *testing.T, n int) *storm {
 	return s
 }
 
-// rage goes on until each order was said to be done.
+// rage goes on until each order was said to be done, and none is pending: a worker that was stopped past its lease while
+// the answer was on its way has it, and has lost the claim to write it down, which is for recovery then.
 func (s *storm) rage() {
 	began := time.Now()
 	for i := range s.workers {
@@ -120,7 +121,7 @@ func (s *storm) rage() {
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for len(s.settled) < s.n || s.down != nil {
+	for len(s.settled) < s.n || s.down != nil || s.pending() > 0 {
 		require.Less(s, time.Since(began), stormTime, "%d of %d orders are done, and %d effects had", len(s.settled), s.n, s.srv.Effects())
 		select {
 		case e := <-s.events:
