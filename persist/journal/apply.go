@@ -9,14 +9,11 @@ import (
 func (j *Journal) apply(b *batch) {
 	for i := range b.changes {
 		c := &b.changes[i]
-		if c.kind == kindVoid || c.kind == kindTrim {
-			continue
+		if c.kind == kindVoid || c.kind == kindTrim || c.lazy {
+			continue // what is lazy is in the index since it was accepted, and in a cut until it can be written
 		}
 		if b.err != nil && c.class == classSettle && j.refile(b, i) {
 			continue
-		}
-		if c.lazy {
-			continue // in the index since it was accepted; a failure has poisoned the journal
 		}
 		s := j.idx.at(c.slot)
 		s.flags &^= flagBusy
@@ -45,26 +42,17 @@ func (j *Journal) apply(b *batch) {
 	}
 }
 
-// refile gives a change whose write found the disk full another place, at the end of the prewritten space: a settle is
-// tried once more at once, a buffered one whenever its time comes. Under mu.
+// refile gives a settle that waits, and whose write found the disk full, another place at the end of the prewritten
+// space: it is tried once more at once. Under mu.
 func (j *Journal) refile(b *batch, i int) bool {
 	c := &b.changes[i]
 	n := b.frameLen(c.at)
-	if j.poisoned() != nil || c.again && !c.lazy || !j.fits(n) {
+	if j.poisoned() != nil || c.again || !j.fits(n) {
 		return false
 	}
 	again := *c
 	again.again = true
-	at := uint32(len(j.fill.buf))
-	to, k := j.push(b.buf[c.at+frameHeader:c.at+n], again)
-	if s := j.idx.at(c.slot); c.lazy && s.opid == c.opid {
-		switch old := b.loc(c.at); old {
-		case s.ans:
-			s.ans = j.fill.loc(at)
-		case s.put:
-			s.put = j.fill.loc(at)
-		}
-	}
+	to, k := j.push(b.payload(c.at), again)
 	if b.moved == nil {
 		b.moved = map[int]place{}
 	}
@@ -98,10 +86,11 @@ func (j *Journal) poison(err error) error {
 	return j.poisonedBy.Load()
 }
 
-// newest is the batch whose end means that all before it have ended, nil if there is none. Under mu.
+// newest is the batch whose end means that all before it have ended, nil if there is none. An empty one serves to write
+// what is still owed. Under mu.
 func (j *Journal) newest() *batch {
 	switch {
-	case len(j.fill.buf) > 0:
+	case len(j.fill.buf) > 0 || len(j.cuts) > 0:
 		return j.fill
 	case len(j.queue) > 0:
 		return j.queue[len(j.queue)-1]
@@ -109,7 +98,8 @@ func (j *Journal) newest() *batch {
 	return j.writing
 }
 
-// drain waits until all that is written or waits to be is decided. Under mu, which it gives up while it waits.
+// drain waits until all that is written or waits to be is decided, and returns the last of it, which tells nothing of
+// those before. Under mu, which it gives up while it waits.
 func (j *Journal) drain(ctx context.Context) (*batch, error) {
 	b := j.newest()
 	if b == nil {
@@ -192,3 +182,5 @@ func (j *Journal) outcome(ctx context.Context, b *batch, i int) (maybe bool, err
 func (b *batch) frameLen(at uint32) uint32 {
 	return frameHeader + le.Uint32(b.buf[at+16:])
 }
+
+func (b *batch) payload(at uint32) []byte { return b.buf[at+frameHeader : at+b.frameLen(at)] }

@@ -16,6 +16,7 @@ type batch struct {
 	changes []change // to apply once it is durable
 	urgent  bool     // somebody waits, or it has waited long enough
 	taken   bool     // the committer has it: nothing can be withdrawn any more
+	owed    bool     // a cut has taken its place
 
 	// Set before done is closed, when the buffers above are given back.
 	done  chan struct{}
@@ -77,7 +78,7 @@ func (j *Journal) newBatch(s *segment, off int64) *batch {
 
 // rotate goes on in the next segment. Under mu.
 func (j *Journal) rotate() {
-	if len(j.fill.buf) > 0 {
+	if len(j.fill.buf) > 0 || j.fill.urgent {
 		j.fill.urgent = true
 		j.queue = append(j.queue, j.fill)
 	}
@@ -150,12 +151,17 @@ func (j *Journal) room(ctx context.Context, n int, c class) (waited bool, err er
 	}
 }
 
-// push puts a payload at the end of fill, where room has made sure that it fits, and returns its place. Under mu.
-func (j *Journal) push(payload []byte, c change) (*batch, int) {
-	b := j.fill
+// add puts a frame at the end of b.
+func (b *batch) add(payload []byte) {
 	at := len(b.buf)
 	b.buf = append(openFrame(b.buf), payload...)
 	closeFrame(b.buf, at)
+}
+
+// push puts a payload at the end of fill, where room has made sure that it fits, and returns its place. Under mu.
+func (j *Journal) push(payload []byte, c change) (*batch, int) {
+	at := len(j.fill.buf)
+	j.fill.add(payload)
 	return j.pushed(at, c)
 }
 
@@ -173,10 +179,7 @@ func (j *Journal) pushed(at int, c change) (*batch, int) {
 	switch {
 	case c.calm:
 	case c.lazy:
-		if !j.armed {
-			j.armed = true
-			j.timer.Reset(flushAfter)
-		}
+		j.arm()
 	default:
 		b.urgent = true
 		j.wake()
@@ -184,13 +187,20 @@ func (j *Journal) pushed(at int, c change) (*batch, int) {
 	return b, len(b.changes) - 1
 }
 
+// arm makes sure that what waits is written soon. Under mu.
+func (j *Journal) arm() {
+	if !j.armed {
+		j.armed = true
+		j.timer.Reset(flushAfter)
+	}
+}
+
 func (b *batch) loc(at uint32) loc { return loc{b.seg.seq, uint32(b.off) + at} }
 
 // void turns a change that was not taken into nothing. Under mu.
 func (b *batch) void(i int) {
 	c := &b.changes[i]
-	n := b.frameLen(c.at)
-	payload := b.buf[c.at+frameHeader : c.at+n]
+	payload := b.payload(c.at)
 	clear(payload)
 	payload[0] = kindVoid
 	le.PutUint32(b.buf[c.at+20:], crc32.Checksum(payload, castagnoli))
@@ -213,7 +223,7 @@ func (j *Journal) run() {
 		case <-j.timer.C:
 			j.mu.Lock()
 			j.armed = false
-			j.fill.urgent = j.fill.urgent || len(j.fill.buf) > 0
+			j.fill.urgent = j.fill.urgent || len(j.fill.buf)+len(j.cuts) > 0
 			j.mu.Unlock()
 		case <-j.stop:
 			for j.commitNext() {
@@ -257,6 +267,9 @@ func (j *Journal) commitNext() bool {
 	j.writing = nil
 	b.err, b.sure = err, sure
 	j.apply(b)
+	if len(j.cuts) > 0 && j.poisoned() == nil {
+		j.arm() // perhaps there is space by then
+	}
 	if cap(b.buf) <= keepBuffer && len(j.spare) < 2 {
 		j.spare = append(j.spare, buffers{b.buf, b.changes})
 	}
@@ -269,9 +282,11 @@ func (j *Journal) commitNext() bool {
 // write makes b durable. sure says of an error that nothing of b can come back.
 func (j *Journal) write(b *batch) (err error, sure bool) {
 	if err := j.poisoned(); err != nil {
+		j.owe(b)
 		return err, true
 	}
 	if err := j.guard(b.seg); err != nil {
+		j.owe(b)
 		return j.poison(err), true
 	}
 	for len(j.cuts) > 0 {
@@ -314,52 +329,4 @@ func (s *segment) link(b *batch, prev *segment) {
 	le.PutUint32(p[5:], prev.frames)
 	le.PutUint32(p[9:], prev.crc)
 	le.PutUint32(b.buf[20:], crc32.Checksum(p, castagnoli))
-}
-
-// cut is a stretch that a failed write may have left frames in, to be jumped over.
-type cut struct {
-	seg     *segment
-	off, to int64
-}
-
-// owe notes that nothing good lies where b belongs.
-func (j *Journal) owe(b *batch) {
-	if n := len(j.cuts); n > 0 && j.cuts[n-1].seg == b.seg {
-		j.cuts[n-1].to = b.end()
-		return
-	}
-	j.cuts = append(j.cuts, cut{seg: b.seg, off: b.off, to: b.end()})
-}
-
-// failedWrite makes sure that what was refused does not come back: a frame in its place sends readers over it. On a full
-// disk the journal goes on, after anything else it does not.
-func (j *Journal) failedWrite(b *batch, err error) (error, bool) {
-	full := noSpace(err)
-	j.owe(b)
-	cutErr := j.writeCut()
-	if !full || cutErr != nil && !noSpace(cutErr) {
-		return j.poison(err), cutErr == nil
-	}
-	return &NoSpaceError{Path: j.path, Err: err}, cutErr == nil
-}
-
-// writeCut writes the first frame that is owed and makes it durable.
-func (j *Journal) writeCut() error {
-	c := j.cuts[0]
-	buf := appendUint(append(openFrame(nil), kindCut), uint64(c.to)) // no longer than the shortest batch
-	closeFrame(buf, 0)
-	frames, crc := c.seg.frames, c.seg.crc
-	c.seg.chain(buf, c.off)
-	if err := writeFull(c.seg.f, buf, c.off); err != nil {
-		c.seg.frames, c.seg.crc = frames, crc
-		if !noSpace(err) {
-			return j.poison(err)
-		}
-		return &NoSpaceError{Path: j.path, Err: err}
-	}
-	if err := j.sync(c.seg); err != nil {
-		return j.poison(err)
-	}
-	j.cuts = j.cuts[1:]
-	return nil
 }

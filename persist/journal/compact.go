@@ -195,16 +195,15 @@ func (j *Journal) compactOldest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var alive int64
-	in := func(x *slot) bool {
-		if x.put.seg != s.seq {
-			return false
-		}
-		alive += int64(x.size)
-		return true
-	}
 	for round := 0; ; round++ {
-		left := j.picks(0, false, in)
+		var alive int64
+		left := j.picks(0, false, func(x *slot) bool {
+			if x.put.seg != s.seq {
+				return false
+			}
+			alive += int64(x.size)
+			return true
+		})
 		if len(left) == 0 {
 			break
 		}
@@ -222,40 +221,34 @@ func (j *Journal) compactOldest(ctx context.Context) error {
 		}
 	}
 	// Only once the log itself says that s is out may the file go.
-	trim := appendTrim(nil, follower.seq)
-	if err := j.putCalm(ctx, trim, change{kind: kindTrim, class: classTrim}); err != nil {
+	if err := j.trim(ctx, follower.seq); err != nil {
 		return err
 	}
 	j.mu.Lock()
-	b, err := j.drain(ctx)
-	if err == nil && b != nil {
-		err = b.err
-	}
-	if err == nil {
-		j.segs = j.segs[1:]
-		if j.old == nil && s.refs == 1 && s.size == j.opt.SegmentSize && s.seq > j.mustCompact {
-			j.old = s // nobody reads it any more, and nobody can come to
-		} else {
-			s.release()
-			j.leftover = append(j.leftover, s.name)
-		}
+	j.segs = j.segs[1:]
+	if j.old == nil && s.refs == 1 && s.size == j.opt.SegmentSize && s.seq > j.mustCompact {
+		j.old = s // nobody reads it any more, and nobody can come to
+	} else {
+		s.release()
+		j.leftover = append(j.leftover, s.name)
 	}
 	j.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	return j.removeLeftovers()
 }
 
-func (j *Journal) putCalm(ctx context.Context, payload []byte, c change) error {
-	c.calm = true
+// trim is durable when it returns nil: whatever becomes of other batches, it is this one that counts.
+func (j *Journal) trim(ctx context.Context, first uint32) error {
+	payload := appendTrim(nil, first)
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	if _, err := j.room(ctx, frameHeader+len(payload), c.class); err != nil {
+	_, err := j.room(ctx, frameHeader+len(payload), classTrim)
+	if err != nil {
+		j.mu.Unlock()
 		return err
 	}
-	j.push(payload, c)
-	return nil
+	b, i := j.push(payload, change{kind: kindTrim, class: classTrim})
+	j.mu.Unlock()
+	_, err = j.await(ctx, b, i)
+	return err
 }
 
 // removeLeftovers deletes files that are out of use. What fails is tried again, and Open would do it, too.
@@ -314,16 +307,26 @@ func (j *Journal) move(ctx context.Context, p pick, from *segment) (int, error) 
 			j.idx.remove(p.slot)
 			return 0, nil
 		}
-		rec, same, err := j.load(p.slot)
+		rec, lost, same := j.salvage(p.slot)
 		if !same {
 			continue
 		}
-		if err != nil {
-			return 0, j.abandon(p.slot, from, err)
+		if err := j.patience(p.opid, lost); err != nil {
+			return 0, err
 		}
-		c := change{meta: s.meta, slot: p.slot, kind: kindPut, class: classCompact, calm: true}
+		if rec.ID == "" {
+			if err := j.giveUp(s, lost); err != nil {
+				return 0, err
+			}
+			j.idx.remove(p.slot)
+			return 0, nil
+		}
+		bare := s.flags&flagTomb != 0 || s.token == 0 && s.bare(now)
+		s.fillIn(&rec, lost, bare)
+		c := change{meta: metaOf(&rec), slot: p.slot, kind: kindPut, class: classCompact, calm: true}
+		c.opid = s.opid
 		var payload []byte
-		if s.flags&flagTomb != 0 || s.token == 0 && s.bare(now) {
+		if bare {
 			c.kind, c.flags, c.body = kindTomb, c.flags|flagTomb, math.MinInt64
 			payload = appendTomb(nil, s.opid, &rec)
 		} else {
@@ -336,25 +339,11 @@ func (j *Journal) move(ctx context.Context, p pick, from *segment) (int, error) 
 		if waited {
 			continue
 		}
+		if err := j.giveUp(s, lost); err != nil {
+			return 0, err
+		}
 		s.flags |= flagBusy
 		j.push(payload, c)
 		return len(payload), nil
 	}
-}
-
-// abandon gives up a record that cannot be read back any more: its bytes are kept, and the report tells. Under mu.
-func (j *Journal) abandon(i uint32, from *segment, cause error) error {
-	s := j.idx.at(i)
-	d := Damage{File: from.name, Offset: int64(s.put.off), Length: int64(s.size), Frames: 1, Err: cause}
-	data := make([]byte, min(int64(s.size), from.size-d.Offset))
-	if readFull(from.f, data, d.Offset) == nil {
-		d.Quarantine = fmt.Sprintf("quarantine-%010d-%010d.bin", from.seq, d.Offset)
-		if err := errors.Join(j.setAside(saved{d.Quarantine, data}), j.dir.sync()); err != nil {
-			return err
-		}
-	}
-	j.report.Damage = append(j.report.Damage, d)
-	j.opt.Logger.Error("journal is damaged", "dir", j.path, "damage", d.String())
-	j.idx.remove(i)
-	return nil
 }

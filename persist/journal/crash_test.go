@@ -128,8 +128,9 @@ func (l *ledger) copy() map[persist.Ref][]string {
 	return m
 }
 
-// worker runs random operations and keeps the ledger.
-func worker(j *Journal, l *ledger, rng *rand.Rand, name string, n int) {
+// worker runs random operations and keeps the ledger. It returns what those have become that were settled last, and are
+// perhaps only buffered.
+func worker(j *Journal, l *ledger, rng *rand.Rand, name string, n int) map[persist.Ref]string {
 	ctx := context.Background()
 	type op struct {
 		rec   persist.Record
@@ -203,6 +204,11 @@ func worker(j *Journal, l *ledger, rng *rand.Rand, name string, n int) {
 			open = slices.Delete(open, k, k+1)
 		}
 	}
+	buffered := map[persist.Ref]string{}
+	for _, o := range lazy {
+		buffered[o.rec.Ref] = stateOf(o.rec)
+	}
+	return buffered
 }
 
 // stateOf tells what a record in memory looks like once it is stored.

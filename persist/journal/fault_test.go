@@ -16,7 +16,7 @@ import (
 )
 
 // TestFaultTable lets the n-th call of each kind fail, once or from then on, and holds what was told to the caller
-// against what is there afterwards: to the next opener, and to one after a loss of power.
+// against what is there afterwards: in the living journal, to the next opener, and to one after a loss of power.
 func TestFaultTable(t *testing.T) {
 	for _, kind := range []crashfs.Kind{crashfs.Create, crashfs.Write, crashfs.Sync, crashfs.Allocate, crashfs.SyncDir, crashfs.Remove, crashfs.Rename, crashfs.Read, crashfs.Open, crashfs.List} {
 		for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
@@ -24,6 +24,7 @@ func TestFaultTable(t *testing.T) {
 				t.Run(fmt.Sprintf("%v %v %d", kind, errno, times), func(t *testing.T) {
 					t.Parallel()
 					for n := 1; n <= 60; n++ {
+						liveRun(t, kind, errno, n, times)
 						if !faultRun(t, kind, errno, n, times) {
 							break
 						}
@@ -71,6 +72,52 @@ func faultRun(t *testing.T, kind crashfs.Kind, errno syscall.Errno, n, times int
 	verify(t, j, certain, note+", reopen and crash")
 	require.NoError(t, j.Close())
 	return met
+}
+
+// liveRun holds a journal that goes on after a fault to all that it told its callers, also what it has only buffered.
+func liveRun(t *testing.T, kind crashfs.Kind, errno syscall.Errno, n, times int) {
+	seed := uint64(n)*1000 + uint64(kind)
+	note := fmt.Sprintf("%v %v at %d, live", kind, errno, n)
+	disk := crashfs.New(seed)
+	j, err := openSim(disk, tiny)
+	require.NoError(t, err, note)
+	disk.Fail(kind, n, times, errno)
+	l := &ledger{may: map[persist.Ref][]string{}}
+	lazy := worker(j, l, rand.New(rand.NewPCG(seed, 2)), "w", 60)
+	may := l.copy()
+	for ref, state := range lazy {
+		may[ref] = []string{state}
+	}
+	verifyUnlessRead := func(note string) {
+		if kind != crashfs.Read {
+			verify(t, j, may, note)
+		}
+	}
+	verifyUnlessRead(note + ", before it heals")
+	disk.Heal()
+	found := verify(t, j, may, note)
+	if j.poisoned() == nil {
+		certain := map[persist.Ref][]string{}
+		for ref, s := range found {
+			certain[ref] = []string{s}
+		}
+		ctx := context.Background()
+		require.NoError(t, j.Flush(ctx), note)
+		crashed := []*crashfs.FS{disk.Crash(seed)}
+		require.NoError(t, j.Compact(ctx), note)
+		verify(t, j, certain, note+", compacted")
+		crashed = append(crashed, disk.Crash(seed+1))
+		for i, f := range crashed {
+			j, err := openSim(f, tiny)
+			require.NoError(t, err, note)
+			verify(t, j, certain, fmt.Sprintf("%s, crash %d", note, i))
+			require.NoError(t, j.Close())
+		}
+		require.NoError(t, j.Close(), note)
+		verifyReopen(t, disk, certain, note+", closed")
+		return
+	}
+	require.Error(t, j.Close(), note)
 }
 
 func begin(t testing.TB, j *Journal, i int) persist.Claim {

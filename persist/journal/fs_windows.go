@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"unsafe"
 
 	"golang.org/x/sys/windows"
 )
@@ -15,9 +16,27 @@ var errDiskFull = windows.ERROR_DISK_FULL
 // syncDir: NTFS logs directory entries itself and has no call for it.
 func syncDir(*os.File) error { return nil }
 
-func (f osFile) sync() error           { return f.Sync() }
-func (f osFile) allocate(int64) error  { return nil }
-func (f osFile) linked() (bool, error) { return true, nil } // an open file cannot be deleted
+func (f osFile) sync() error          { return f.Sync() }
+func (f osFile) allocate(int64) error { return nil }
+
+// standardInfo is FILE_STANDARD_INFO:
+// https://learn.microsoft.com/windows/win32/api/winbase/ns-winbase-file_standard_info
+type standardInfo struct {
+	allocationSize, endOfFile int64
+	numberOfLinks             uint32
+	deletePending, directory  byte
+}
+
+// linked asks, because os.Root opens files so that they can be deleted while they are open.
+func (f osFile) linked() (bool, error) {
+	info := &f.scratch.info
+	err := windows.GetFileInformationByHandleEx(windows.Handle(f.Fd()), windows.FileStandardInfo,
+		(*byte)(unsafe.Pointer(info)), uint32(unsafe.Sizeof(*info)))
+	if err != nil {
+		return false, os.NewSyscallError("GetFileInformationByHandleEx", err)
+	}
+	return info.numberOfLinks > 0 && info.deletePending == 0, nil
+}
 
 func (f osFile) lock() error {
 	// Far beyond the stamp: locked bytes cannot be read through other handles.
@@ -37,4 +56,5 @@ func networkFS(path string) string {
 	return ""
 }
 
-type scratch struct{}
+// scratch keeps linked from allocating.
+type scratch struct{ info standardInfo }

@@ -41,10 +41,14 @@ type Journal struct {
 
 	compacting sync.Mutex
 	leftover   []string // files to be removed, under compacting
+	stuck      struct { // the record that could not be read last, since when; under compacting
+		opid  uint64
+		since time.Time
+	}
 
 	// Of the committer:
 	prevSeg *segment
-	cuts    []cut
+	cuts    []cut // owed, oldest first; changed under mu
 
 	poisonedBy atomic.Pointer[PoisonedError]
 	kick       chan struct{}
@@ -332,9 +336,9 @@ func (j *Journal) Release(ctx context.Context, c persist.Claim) error {
 	return nil
 }
 
-// Forget is durable when it returns nil.
+// Forget is durable when it returns nil. It takes out a record that cannot be read back, too.
 func (j *Journal) Forget(ctx context.Context, ref persist.Ref) error {
-	c, err := j.take1(ctx, ref, true)
+	c, err := j.claimAny(ctx, ref)
 	if err != nil {
 		return wrap("Forget", ref, err)
 	}
@@ -358,8 +362,8 @@ func (j *Journal) Flush(ctx context.Context) error {
 		return fail("Flush", persist.Ref{}, false, err)
 	}
 	b, err := j.drain(ctx)
-	if err == nil && b != nil {
-		err = b.err
+	if err == nil && b != nil && (len(j.cuts) > 0 || j.poisoned() != nil) {
+		err = b.err // otherwise what b buffered is on disk, whatever else of it was refused
 	}
 	if err != nil {
 		return fail("Flush", persist.Ref{}, false, err)

@@ -321,7 +321,7 @@ func (j *Journal) start() {
 }
 
 // Close flushes and lets others in. Begins that are still on their way become durable; later calls get
-// persist.ErrClosed. It waits for the disk.
+// persist.ErrClosed. It waits for the disk. An error says that buffered changes may not be there when it is opened again.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closed {
@@ -330,7 +330,10 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	j.closed = true
-	j.fill.urgent = j.fill.urgent || len(j.fill.buf) > 0
+	last := j.newest()
+	if last != nil {
+		last.urgent = true
+	}
 	j.mu.Unlock()
 	j.cancel()
 	j.tending.Wait()
@@ -338,7 +341,11 @@ func (j *Journal) Close() error {
 	<-j.stopped
 	j.wg.Wait()
 	err := j.poisoned()
-	if err == nil {
+	switch {
+	case err != nil:
+	case len(j.cuts) > 0:
+		err = last.err // buffered changes could not be written
+	default:
 		err = j.held.write(j.gen, j.fill.seg.seq, uint32(j.fill.off))
 	}
 	j.mu.Lock()

@@ -28,6 +28,7 @@ const (
 	defaultWait  = time.Second            // for the lock, where the context has no deadline
 	flushAfter   = 500 * time.Millisecond // a buffered change waits no longer for company
 	hangGrace    = 500 * time.Millisecond // how long a begin outlives its context for a flush that has started
+	giveUpAfter  = time.Minute            // how long compaction waits for a record that the disk does not give
 	sweepEvery   = time.Minute            // how often retention is looked at
 	starterSize  = 1 << 20                // the first segment of a new journal: opening one is quick
 	maxRecord    = 1 << 30

@@ -26,28 +26,31 @@ type source struct {
 
 // part of a record: still in memory, or in a segment that is held while it is read.
 type part struct {
-	buf []byte
-	seg *segment
-	off uint32
+	loc
+	buf  []byte
+	from *segment
 }
 
 // view holds on to the bytes of slot s. Under mu.
 func (j *Journal) view(s *slot) source {
-	get := func(l loc) (p part) {
+	inMemory := append([]*batch{j.writing, j.fill}, j.queue...)
+	for _, c := range j.cuts {
+		inMemory = append(inMemory, c.batch)
+	}
+	get := func(l loc) part {
+		p := part{loc: l}
 		if l.seg == 0 {
 			return p
 		}
-		for _, b := range append([]*batch{j.writing, j.fill}, j.queue...) {
-			if b != nil && b.seg.seq == l.seg && int64(l.off) >= b.off && int64(l.off) < b.end() {
-				at := l.off - uint32(b.off)
-				p.buf = slices.Clone(b.buf[at+frameHeader : at+b.frameLen(at)])
+		for _, b := range inMemory {
+			if b != nil && !b.owed && b.seg.seq == l.seg && int64(l.off) >= b.off && int64(l.off) < b.end() {
+				p.buf = slices.Clone(b.payload(l.off - uint32(b.off)))
 				return p
 			}
 		}
-		if p.seg = j.segment(l.seg); p.seg != nil {
-			p.seg.refs++
+		if p.from = j.segment(l.seg); p.from != nil {
+			p.from.refs++
 		}
-		p.off = l.off
 		return p
 	}
 	return source{get(s.put), get(s.mark), get(s.ans)}
@@ -57,17 +60,11 @@ func (p *part) read() ([]byte, error) {
 	if p.buf != nil {
 		return p.buf, nil
 	}
-	if p.seg == nil {
+	if p.from == nil {
 		return nil, errors.New("segment is gone")
 	}
-	b, err := p.seg.readFrame(int64(p.off))
-	if err != nil {
-		return nil, &DamagedError{File: p.seg.name, Offset: int64(p.off), Err: err}
-	}
-	return b, nil
+	return p.from.readFrame(int64(p.off))
 }
-
-func (p *part) none() bool { return p.buf == nil && p.seg == nil && p.off == 0 }
 
 // readFrame reads one back, and checks it again.
 func (s *segment) readFrame(off int64) ([]byte, error) {
@@ -97,58 +94,78 @@ func (s *segment) readFrame(off int64) ([]byte, error) {
 	return f.payload, nil
 }
 
-// record puts the parts together. The result shares memory with nothing else.
-func (v *source) record() (persist.Record, error) {
-	b, err := v.put.read()
-	if err != nil {
-		return persist.Record{}, err
-	}
-	_, rec, err := decodeRecord(b)
-	if err != nil {
-		return rec, err
-	}
-	if !v.mark.none() {
-		if b, err = v.mark.read(); err != nil {
-			return rec, err
+// record puts the parts together. The result shares memory with nothing else. What cannot be read is in lost, and left
+// out of rec: without its put rec has no ID.
+func (v *source) record() (rec persist.Record, lost []*DamagedError) {
+	part := func(p *part, decode func([]byte) error) {
+		b, err := p.read()
+		if err == nil {
+			err = decode(b)
 		}
-		if _, rec.Progress, err = decodeMark(b); err != nil {
-			return rec, err
+		if err != nil {
+			lost = append(lost, &DamagedError{File: segmentName(p.seg), Offset: int64(p.off), Err: err})
 		}
 	}
-	if !v.ans.none() {
-		if b, err = v.ans.read(); err != nil {
-			return rec, err
+	part(&v.put, func(b []byte) error {
+		_, r, err := decodeRecord(b)
+		if err == nil {
+			rec = r
 		}
-		if _, rec.Answer, err = decodeSettle(b); err != nil {
-			return rec, err
-		}
+		return err
+	})
+	if v.mark.seg != 0 {
+		part(&v.mark, func(b []byte) error {
+			_, p, err := decodeMark(b)
+			if err == nil {
+				rec.Progress = p
+			}
+			return err
+		})
 	}
-	return rec, nil
+	if v.ans.seg != 0 {
+		part(&v.ans, func(b []byte) error {
+			_, a, err := decodeSettle(b)
+			if err == nil {
+				rec.Answer = a
+			}
+			return err
+		})
+	}
+	return rec, lost
 }
 
 func (j *Journal) unview(v source) {
 	for _, p := range []part{v.put, v.mark, v.ans} {
-		if p.seg != nil {
-			p.seg.release()
+		if p.from != nil {
+			p.from.release()
 		}
 	}
 }
 
 // load reads what slot i holds. Under mu, which it gives up while it reads; same says that the slot is still what was read.
 func (j *Journal) load(i uint32) (rec persist.Record, same bool, err error) {
+	rec, lost, same := j.salvage(i)
+	if len(lost) > 0 {
+		err = lost[0]
+	}
+	return rec, same, err
+}
+
+// salvage is load for those who can do with less than all of it.
+func (j *Journal) salvage(i uint32) (rec persist.Record, lost []*DamagedError, same bool) {
 	s := j.idx.at(i)
 	was := *s
 	v := j.view(s)
 	j.mu.Unlock()
-	rec, err = v.record()
+	rec, lost = v.record()
 	j.mu.Lock()
 	j.unview(v)
 	same = s.opid == was.opid && s.hash == was.hash && s.put == was.put && s.mark == was.mark && s.ans == was.ans && s.flags&flagBusy == 0
-	if same && err != nil && s.flags&flagDamaged == 0 {
+	if same && len(lost) > 0 && s.flags&flagDamaged == 0 {
 		s.flags |= flagDamaged
-		j.opt.Logger.Error("journal record cannot be read back", "dir", j.path, "err", err)
+		j.opt.Logger.Error("journal record cannot be read back", "dir", j.path, "err", lost[0])
 	}
-	return rec, same, err
+	return rec, lost, same
 }
 
 // stripped is all that may be told past KeepBody.
@@ -157,8 +174,8 @@ func stripped(r *persist.Record) persist.Record {
 		Answer: &persist.Answer{State: r.Answer.State, KeepName: r.Answer.KeepName}}
 }
 
-// find returns the slot of ref and its record, or 0. Under mu, which it may give up meanwhile, but not after it has
-// looked for the last time.
+// find returns the slot of ref and its record, or 0; the slot and an error if the record cannot be read back as a whole.
+// Under mu, which it may give up meanwhile, but not after it has looked for the last time.
 func (j *Journal) find(ctx context.Context, ref persist.Ref, hash uint64) (uint32, *persist.Record, error) {
 	var others []uint64 // operations of the same hash
 	for {
@@ -188,7 +205,7 @@ func (j *Journal) find(ctx context.Context, ref persist.Ref, hash uint64) (uint3
 		switch {
 		case !same:
 		case err != nil:
-			return 0, nil, err
+			return i, nil, err
 		case rec.Ref == ref:
 			if s.bare(nanos(time.Now())) {
 				rec = stripped(&rec)
@@ -203,13 +220,8 @@ func (j *Journal) find(ctx context.Context, ref persist.Ref, hash uint64) (uint3
 	}
 }
 
-// take1 claims one that nobody holds.
-func (j *Journal) take1(ctx context.Context, ref persist.Ref, tombs bool) (persist.Claim, error) {
-	e, err := j.claimOne(ctx, ref, tombs)
-	return e.Claim, err
-}
-
-func (j *Journal) claimOne(ctx context.Context, ref persist.Ref, tombs bool) (e persist.Entry, err error) {
+// claimOne claims one that nobody holds.
+func (j *Journal) claimOne(ctx context.Context, ref persist.Ref) (e persist.Entry, err error) {
 	if err := ctx.Err(); err != nil {
 		return e, err
 	}
@@ -222,7 +234,7 @@ func (j *Journal) claimOne(ctx context.Context, ref persist.Ref, tombs bool) (e 
 	switch {
 	case err != nil:
 		return e, err
-	case i == 0 || !tombs && rec.Tombstone():
+	case i == 0 || rec.Tombstone():
 		return e, persist.ErrNotFound
 	case j.idx.at(i).token != 0:
 		return e, persist.ErrBusy
@@ -242,7 +254,7 @@ func (j *Journal) unclaim(c persist.Claim) {
 
 // Claim reads the operation and takes it.
 func (j *Journal) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, error) {
-	e, err := j.claimOne(ctx, ref, false)
+	e, err := j.claimOne(ctx, ref)
 	if err != nil {
 		return persist.Entry{}, wrap("Claim", ref, err)
 	}

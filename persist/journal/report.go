@@ -8,7 +8,8 @@ import (
 // Report is the account of what Open, or Check, found. Its zero value is a journal in order.
 type Report struct {
 	Dir string
-	// Damage is what should have been there and is not. What is left of it is in the quarantine files.
+	// Damage is what should have been there and is not. What is left of it is in the quarantine files. Where a crash tore
+	// a commit in its middle, or a full disk kept a refused one from being voided, it may be what was never acknowledged.
 	Damage []Damage
 	// Cut is a tail that a crash may have torn: it was never acknowledged, unless the disk lost what it had flushed. It
 	// was cut off and kept.
@@ -50,7 +51,7 @@ func (r *Report) clone() Report {
 	return c
 }
 
-// Report tells what Open found.
+// Report tells what Open found, and which damage has been set aside since.
 func (j *Journal) Report() Report {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -64,17 +64,17 @@ func TestReaderKeepsItsSegment(t *testing.T) {
 	i := j.idx.first(j.idx.hash(numbered(0).Ref))
 	v := j.view(j.idx.at(i))
 	j.mu.Unlock()
-	require.NoError(t, j.compactWhile(ctx, func() bool { return v.put.seg.seq >= j.segs[0].seq }))
+	require.NoError(t, j.compactWhile(ctx, func() bool { return v.put.seg >= j.segs[0].seq }))
 	for k := 1000; k < 1200; k++ {
 		begin(t, j, k)
 	}
-	rec, err := v.record()
-	require.NoError(t, err)
+	rec, lost := v.record()
+	require.Empty(t, lost)
 	require.Equal(t, describe(numbered(0)), describe(rec))
 	j.mu.Lock()
-	require.NotSame(t, v.put.seg, j.old)
+	require.NotSame(t, v.put.from, j.old)
 	j.unview(v)
-	require.Zero(t, v.put.seg.refs)
+	require.Zero(t, v.put.from.refs)
 	j.mu.Unlock()
 	require.NoError(t, j.Close())
 }
