@@ -16,8 +16,10 @@ const races = 100
 
 var errRaces = errors.New("others change this operation all the time")
 
+var errTaken = errors.New("the lease has lapsed since a try whose answer was lost: another may have sent it meanwhile")
+
 // Begin is one INSERT where the Ref is new. After an error it withdraws what may have been written; Maybe is false if
-// it could, or if nothing can have been.
+// it could while a lease lasts, as nobody else can have had it then, or if nothing can have been written.
 func (s *Store) Begin(ctx context.Context, rec persist.Record) (persist.Entry, error) {
 	if rec.Answer != nil {
 		return persist.Entry{}, s.fail("Begin", rec.Ref, false, errors.New("record has an answer already"))
@@ -28,12 +30,18 @@ func (s *Store) Begin(ctx context.Context, rec persist.Record) (persist.Entry, e
 	defer s.leave()
 	b := begin{s: s, rec: rec, hash: hashOf(rec.Ref), ins: s.turn(), take: s.turn()}
 	b.args = append(inserted(b.hash, &rec, b.ins), s.o.Lease.Nanoseconds())
-	lost, err := s.do(ctx, true, func(c *sql.Conn, lost bool) (err error) {
-		b.start = time.Now()
+	lost, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, lost bool) (err error) {
+		if b.start = time.Now(); !lost {
+			b.first = b.start
+		}
 		return b.try(ctx, c, lost)
 	})
+	if err == nil && b.entry.New && lost && !b.alone() {
+		err = errTaken
+	}
 	if err != nil {
-		return persist.Entry{}, s.fail("Begin", rec.Ref, lost && !b.withdraw(ctx), err)
+		maybe := lost && (!b.withdraw(ctx) || !b.alone()) // in this order
+		return persist.Entry{}, s.fail("Begin", rec.Ref, maybe, err)
 	}
 	if b.entry.Claim.Token != 0 {
 		s.note(b.hash, int64(b.entry.Claim.Token), b.start)
@@ -47,10 +55,14 @@ type begin struct {
 	rec       persist.Record
 	hash      []byte
 	ins, take []byte
-	args      []any // of the INSERT
-	start     time.Time
+	args      []any     // of the INSERT
+	start     time.Time // of the latest try
+	first     time.Time // of the first one whose answer was lost, if one was
 	entry     persist.Entry
 }
+
+// alone reports whether nobody else can have had, by now, what a lost try has recorded.
+func (b *begin) alone() bool { return before(b.first.Add(b.s.o.Lease)) }
 
 func (b *begin) try(ctx context.Context, c *sql.Conn, lost bool) error {
 	for range races {
@@ -143,7 +155,7 @@ func (s *Store) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, erro
 	hash, by := hashOf(ref), s.turn()
 	var got *row
 	var start time.Time
-	_, err := s.do(ctx, true, func(c *sql.Conn, _ bool) (err error) {
+	_, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, _ bool) (err error) {
 		for range races {
 			start = time.Now()
 			if got, err = s.take(ctx, c, s.q.takeWhole, hash, by); got != nil || err != nil {

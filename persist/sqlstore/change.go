@@ -66,7 +66,7 @@ func (s *Store) change(ctx context.Context, method string, c persist.Claim, quer
 	args = append(args, hash, token)
 	held := false
 	var start time.Time
-	lost, err := s.do(ctx, true, func(conn *sql.Conn, lost bool) error {
+	lost, err := s.do(ctx, true, func(ctx context.Context, conn *sql.Conn, lost bool) error {
 		start = time.Now()
 		n, err := s.exec(ctx, conn, query, args...)
 		held = n > 0

@@ -44,7 +44,7 @@ func (s *Store) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) {
 
 func (s *Store) takeDue(ctx context.Context, n int) (got []*row, start time.Time, err error) {
 	by := s.turn()
-	_, err = s.do(ctx, true, func(c *sql.Conn, _ bool) error {
+	_, err = s.do(ctx, true, func(ctx context.Context, c *sql.Conn, _ bool) error {
 		start = time.Now()
 		if got, err = s.takeDueOn(ctx, c, n, by); err != nil {
 			return err

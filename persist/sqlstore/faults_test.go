@@ -39,6 +39,21 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
+// TestOvertaken: the answer to an INSERT is lost for longer than the lease, and others have the operation meanwhile.
+func TestOvertaken(t *testing.T) {
+	networked(t, func(t *testing.T, d Dialect) {
+		for name, patience := range map[string]time.Duration{"tried again": time.Minute, "given up": -1} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s, other := lateStores(t, d, func(o *Options) { o.Lease, o.RetryFor = time.Second, patience })
+				persisttest.Overtaken(t, s, other, func(meanwhile func()) {
+					s.wire.decide(statement("INSERT INTO", sending{lost: meanwhile}))
+				})
+			})
+		}
+	})
+}
+
 func maybe(t *testing.T, err error) bool {
 	t.Helper()
 	var e *persist.Error
@@ -85,6 +100,36 @@ func TestContextEnds(t *testing.T) {
 		require.NoError(t, tx.Rollback())
 		_, err = s.Get(t.Context(), op("op").Ref)
 		require.ErrorIs(t, err, persist.ErrNotFound, "the INSERT did not go on by itself")
+	})
+}
+
+// TestCallTimeout: a call whose context has no end does not wait for ever for a database that stands still.
+func TestCallTimeout(t *testing.T) {
+	networked(t, func(t *testing.T, d Dialect) {
+		p := fresh(t, d).migrated(t)
+		s := p.opened(t, func(o *Options) { o.CallTimeout = 300 * time.Millisecond })
+		e, err := p.opened(t, nil).Begin(t.Context(), op("known"))
+		require.NoError(t, err)
+		tx, err := p.db(t).Begin()
+		require.NoError(t, err)
+		_, err = tx.Exec(s.o.expand("UPDATE {operations} SET named = 1 - named"))
+		require.NoError(t, err)
+		require.NoError(t, s.Enqueue(t.Context(), tx, queued("op")))
+		for name, call := range map[string]func() error{
+			"Begin":  func() error { _, err := s.Begin(context.Background(), op("op")); return err },
+			"Mark":   func() error { return s.Mark(context.Background(), e.Claim, persist.Progress{Attempts: 2}) },
+			"Settle": func() error { return s.Settle(context.Background(), e.Claim, persist.Answer{State: persist.Succeeded}) },
+		} {
+			start := time.Now()
+			err := call()
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			require.ErrorContains(t, err, "Options.CallTimeout, 300ms", name)
+			require.True(t, maybe(t, err), name)
+			require.Less(t, time.Since(start), resolveFor+10*time.Second, name)
+		}
+		require.NoError(t, tx.Rollback())
+		_, err = s.Begin(t.Context(), op("another"))
+		require.NoError(t, err, "it goes on")
 	})
 }
 

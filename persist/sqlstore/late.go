@@ -25,7 +25,7 @@ func (b *begin) withdraw(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveFor)
 	defer cancel()
 	s := b.s
-	_, err := s.do(ctx, true, func(c *sql.Conn, _ bool) error {
+	_, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, _ bool) error {
 		for range races {
 			if n, err := s.exec(ctx, c, s.q.withdraw, b.ins, b.ins, b.hash, b.ins); err != nil || n > 0 {
 				return err
@@ -51,7 +51,7 @@ func (s *Store) Forget(ctx context.Context, ref persist.Ref) error {
 	}
 	defer s.leave()
 	f := forget{s: s, hash: hashOf(ref), by: s.turn()}
-	lost, err := s.do(ctx, true, func(c *sql.Conn, lost bool) error { return f.try(ctx, c, lost) })
+	lost, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, lost bool) error { return f.try(ctx, c, lost) })
 	if err != nil {
 		known := errors.Is(err, persist.ErrNotFound) || errors.Is(err, persist.ErrBusy)
 		return s.fail("Forget", ref, lost && !known, err)

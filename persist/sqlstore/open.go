@@ -23,6 +23,8 @@ type Store struct {
 	q      statements
 	writer chan struct{} // held by who writes, where the database takes one writer
 
+	silent error // the database was, for Options.CallTimeout
+
 	me    [8]byte // of this store among all
 	turns atomic.Uint64
 
@@ -56,7 +58,8 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, o: o, d: dialects[o.Dialect], q: o.statements(), held: map[holding]time.Time{}, pruneAt: 1024, fits: map[any]bool{}, told: map[persist.Ref]bool{}}
+	silent := fmt.Errorf("the database has not answered within Options.CallTimeout, %v: %w", o.CallTimeout, context.DeadlineExceeded)
+	s := &Store{silent: silent, db: db, o: o, d: dialects[o.Dialect], q: o.statements(), held: map[holding]time.Time{}, pruneAt: 1024, fits: map[any]bool{}, told: map[persist.Ref]bool{}}
 	if s.d.oneWriter {
 		s.writer = make(chan struct{}, 1)
 	}
@@ -275,7 +278,7 @@ func (s *Store) Close() error {
 	if len(held) == 0 {
 		return nil
 	}
-	_, err := s.do(ctx, true, func(c *sql.Conn, _ bool) error {
+	_, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, _ bool) error {
 		for h, until := range held {
 			if time.Since(until) > s.o.Lease { // long lapsed
 				continue

@@ -23,6 +23,9 @@ type Options struct {
 	// RetryFor is how long a call goes on trying, within its context, while connections are lost or refused, or others
 	// are in its way. 0: 3 seconds. Negative: one try only.
 	RetryFor time.Duration
+	// CallTimeout bounds each call, whatever its context: a connection that is dead is noticed by nobody else for a
+	// long time. 0: 30 seconds. Negative: only contexts bound.
+	CallTimeout time.Duration
 	// AllowVolatile opens a database that may lose what it has committed (PostgreSQL with synchronous_commit or fsync
 	// off, MariaDB with innodb_flush_log_at_trx_commit other than 1, SQLite in memory). A command can then be sent
 	// twice or be forgotten after a crash of the database.
@@ -87,6 +90,9 @@ func (o Options) filled() (Options, error) {
 	}
 	if o.RetryFor == 0 {
 		o.RetryFor = 3 * time.Second
+	}
+	if o.CallTimeout == 0 {
+		o.CallTimeout = 30 * time.Second
 	}
 	if o.SweepEvery == 0 {
 		o.SweepEvery = time.Minute

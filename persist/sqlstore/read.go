@@ -17,7 +17,7 @@ func (s *Store) Get(ctx context.Context, ref persist.Ref) (persist.Record, error
 	}
 	defer s.leave()
 	var r *row
-	_, err := s.do(ctx, false, func(c *sql.Conn, _ bool) (err error) {
+	_, err := s.do(ctx, false, func(ctx context.Context, c *sql.Conn, _ bool) (err error) {
 		r, err = s.one(ctx, c, s.q.get, hashOf(ref))
 		return err
 	})
@@ -108,7 +108,7 @@ func (s *Store) keys(ctx context.Context, f persist.Filter, at place) (keys []ke
 	query := s.o.expand(`SELECT created, seq, COALESCE(LENGTH(body), 0) + COALESCE(LENGTH(answer_body), 0) FROM {operations} WHERE ` +
 		where + ` ORDER BY created, seq LIMIT ?`)
 	args = append(args, pageRows)
-	_, err = s.do(ctx, false, func(c *sql.Conn, _ bool) error {
+	_, err = s.do(ctx, false, func(ctx context.Context, c *sql.Conn, _ bool) error {
 		keys = nil
 		return s.rows(ctx, c, query, args, func(rows *sql.Rows) error {
 			var k key
@@ -127,7 +127,7 @@ func (s *Store) page(ctx context.Context, f persist.Filter, at, to place) (page 
 	defer s.leave()
 	where, args := selected(f, at, &to)
 	query := s.o.expand(`SELECT ` + columns + ` FROM {operations} WHERE ` + where + ` ORDER BY created, seq`)
-	_, err = s.do(ctx, false, func(c *sql.Conn, _ bool) error {
+	_, err = s.do(ctx, false, func(ctx context.Context, c *sql.Conn, _ bool) error {
 		page = nil
 		return s.rows(ctx, c, query, args, func(rows *sql.Rows) error {
 			r, err := scanRow(rows)

@@ -114,7 +114,7 @@ func (s *Store) removeBatch(ctx context.Context, batch []*removal) {
 		byHash[string(r.hash)] = r
 	}
 	query, args := s.removeQuery(byHash)
-	lost, err := s.do(ctx, true, func(c *sql.Conn, lost bool) error {
+	lost, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, lost bool) error {
 		err := s.rows(ctx, c, query, args, func(rows *sql.Rows) error {
 			var hash []byte
 			err := rows.Scan(&hash)

@@ -25,10 +25,15 @@ func (e notSent) Unwrap() error { return e.err }
 
 // do runs f on a connection of its own until it succeeds, or fails for good, or the time for retries is over. f must
 // find out by itself what an earlier try has done; lost tells that there was one whose fate is unknown.
-func (s *Store) do(ctx context.Context, write bool, f func(c *sql.Conn, lost bool) error) (lost bool, err error) {
+func (s *Store) do(ctx context.Context, write bool, f func(ctx context.Context, c *sql.Conn, lost bool) error) (lost bool, err error) {
+	if s.o.CallTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.o.CallTimeout, s.silent)
+		defer cancel()
+	}
 	patience := time.Now().Add(s.o.RetryFor)
 	for try := 0; ; try++ {
-		err := s.once(ctx, write, func(c *sql.Conn) error { return f(c, lost) })
+		err := s.once(ctx, write, func(c *sql.Conn) error { return f(ctx, c, lost) })
 		if err == nil {
 			return lost, nil
 		}
@@ -42,8 +47,10 @@ func (s *Store) do(ctx context.Context, write bool, f func(c *sql.Conn, lost boo
 		}
 		switch {
 		case ctx.Err() != nil:
-			if !errors.Is(err, ctx.Err()) {
-				err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			for _, why := range []error{context.Cause(ctx), ctx.Err()} {
+				if !errors.Is(err, why) {
+					err = fmt.Errorf("%w: %w", why, err)
+				}
 			}
 			return lost, err
 		case fate == failed:
@@ -225,7 +232,14 @@ func (s *Store) drop(hash []byte, token int64) {
 // monotonic time, whichever has moved more.
 func (s *Store) sure(hash []byte, token int64) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	until, now := s.held[holding{string(hash), token}], time.Now()
-	return now.Before(until) && now.Round(0).Before(until.Round(0))
+	until := s.held[holding{string(hash), token}]
+	s.mu.Unlock()
+	return before(until)
+}
+
+// before reports whether it is not yet t, by monotonic and by wall time, as the former may stand still while a machine
+// sleeps.
+func before(t time.Time) bool {
+	now := time.Now()
+	return now.Before(t) && now.Round(0).Before(t.Round(0))
 }

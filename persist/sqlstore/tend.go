@@ -24,7 +24,7 @@ func (s *Store) tend(ctx context.Context) {
 func (s *Store) sweep(ctx context.Context) error {
 	for _, query := range []string{s.q.sweepGone, s.q.sweepBare} {
 		for n := int64(sweepStep); n == sweepStep; {
-			_, err := s.do(ctx, true, func(c *sql.Conn, _ bool) (err error) {
+			_, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, _ bool) (err error) {
 				n, err = s.sweepSome(ctx, c, query)
 				return err
 			})
@@ -105,7 +105,7 @@ func (s *Store) listen(ctx context.Context, wake func()) {
 func (s *Store) poll(ctx context.Context, wake func()) {
 	for {
 		var due []int64
-		_, err := s.do(ctx, false, func(c *sql.Conn, _ bool) (err error) {
+		_, err := s.do(ctx, false, func(ctx context.Context, c *sql.Conn, _ bool) (err error) {
 			due, err = s.integers(ctx, c, 1, s.q.anyDue)
 			return err
 		})
