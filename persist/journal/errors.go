@@ -16,7 +16,7 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	s := "journal: " + e.Path + " is in use by another process or another Open of this one"
+	s := "journal: " + e.Path + " is in use by another process or another Open of this one, which can share its Journal"
 	if e.Err != nil {
 		s += " (waited: " + e.Err.Error() + ")"
 	}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -116,6 +117,9 @@ func openDir(path string, create, network bool) (fsys, error) {
 // makeDir creates the last element only: a missing parent is more often a typo, or a mount that is not there, than a wish.
 func makeDir(path string) (fs.FileInfo, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: make its parent first, only the last directory is made", err)
+		}
 		return nil, err
 	} else if err == nil {
 		if err := os.Chmod(path, 0o700); err != nil {

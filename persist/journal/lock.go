@@ -36,6 +36,14 @@ type stamp struct {
 
 func (s stamp) clean() bool { return s.end != 0 }
 
+var errWait error = waitError{}
+
+// waitError is a context.DeadlineExceeded where no caller has set a deadline.
+type waitError struct{}
+
+func (waitError) Error() string        { return defaultWait.String() + ", as the context has no deadline" }
+func (waitError) Is(target error) bool { return target == context.DeadlineExceeded }
+
 // acquire waits for the lock as long as ctx allows, or a second.
 func acquire(ctx context.Context, dir fsys, path string) (*lock, error) {
 	f, err := dir.open(lockName, os.O_RDWR|os.O_CREATE)
@@ -45,7 +53,7 @@ func acquire(ctx context.Context, dir fsys, path string) (*lock, error) {
 	l := &lock{f: f, path: path}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, defaultWait)
+		ctx, cancel = context.WithTimeoutCause(ctx, defaultWait, errWait)
 		defer cancel()
 	}
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -59,7 +67,11 @@ func acquire(ctx context.Context, dir fsys, path string) (*lock, error) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, errors.Join(&InUseError{Path: path, Err: ctx.Err()}, f.Close())
+			why := ctx.Err()
+			if context.Cause(ctx) == errWait {
+				why = errWait
+			}
+			return nil, errors.Join(&InUseError{Path: path, Err: why}, f.Close())
 		}
 	}
 }

@@ -24,6 +24,9 @@ func Open(ctx context.Context, dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
+	if dir == "" { // of an unset variable; "." says that it is meant
+		return nil, errors.New("journal: the directory's name is empty")
+	}
 	path, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
