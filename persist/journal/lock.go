@@ -68,7 +68,7 @@ func acquire(ctx context.Context, dir fsys, path string) (*lock, error) {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			why := ctx.Err()
-			if context.Cause(ctx) == errWait {
+			if errors.Is(context.Cause(ctx), errWait) {
 				why = errWait
 			}
 			return nil, errors.Join(&InUseError{Path: path, Err: why}, f.Close())
