@@ -237,14 +237,10 @@ func (c *core) handingOver(ref Ref) *handover {
 // done settles, the first time.
 func (h *handover) done() {
 	h.end(func() {
-		ctx := context.Background()
+		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // lazy or not, a store may wait
+		defer cancel()
 		// It leaves the store.
 		kept := persist.Answer{State: Succeeded, Status: h.k.last.status(), Lazy: h.k.lazy(Succeeded)}
-		if !kept.Lazy || h.k.plan.lease > 0 { // a store that is shared may wait, lazy or not
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, settleTimeout)
-			defer cancel()
-		}
 		h.k.claim = h.claim
 		err := h.k.unhurried(Pending, func() error { return h.k.store.Settle(ctx, h.k.claim, kept) })
 		h.claim, h.k.claim = h.k.claim, persist.Claim{}

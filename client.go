@@ -32,10 +32,10 @@ type Config struct {
 	// Scope of the operations whose context has none ([WithScope]).
 	Scope string
 	// Prepare sets credentials and signatures before every attempt of a command, recovered ones too, and before the GETs
-	// that poll an accepted one ([Policy.Await]); what it sets is never stored. [OperationOf] tells it scope and ID, req.GetBody serves signers. Method, target (but for parameters
-	// in SecretQuery), body and key must stay as they are. An error is a failed attempt of which nothing was sent. It
-	// runs within the attempt's timeout, must be safe for concurrent use, and must not send commands by this client
-	// without end: its own commands are prepared too.
+	// that poll an accepted one ([Policy.Await]); what it sets is never stored. [OperationOf] tells it scope and ID,
+	// req.GetBody serves signers. Method, target (but for parameters in SecretQuery), body and key must stay as they are.
+	// An error is a failed attempt of which nothing was sent. It runs within the attempt's timeout, must be safe for
+	// concurrent use, and must not send commands by this client without end: its own commands are prepared too.
 	Prepare func(ctx context.Context, req *http.Request) error
 	// Observer is told each step; nil: nobody is.
 	Observer Observer
@@ -144,8 +144,8 @@ func observers(o Observer, l *slog.Logger) Observer {
 }
 
 // Do sends req as one logical command: under one key, which is durable with the request before the first byte leaves,
-// repeated by the endpoint's policy. It reads req.Body first, for as long as that takes, closes it, and changes nothing of
-// req; for another Do make another request.
+// repeated by the endpoint's policy. It reads req.Body first, for as long as that takes, whatever the context says, closes
+// it, and changes nothing of req; for another Do make another request.
 //
 // A key that req bears already, where the endpoint's contract has it, is adopted: sent as it is, and the operation's name
 // where there is no other. Two keys, or one that the contract does not allow, are a *KeyError. Under a name that is known
@@ -218,14 +218,21 @@ func (c *core) answer(req *http.Request, pl *plan) (a *answer, first bool) {
 	if !cmd.shareable() || ctx.Err() != nil { // who has left already starts nothing for others
 		return c.run(ctx, cmd, ctx), true
 	}
-	a, first, err = c.flights.Do(ctx, cmd.rec.Ref, cmd,
-		func(data any) error {
-			if other := data.(*command); !cmd.sameAs(&other.rec) {
-				return &MismatchError{Call: cmd.unkeyed()}
-			}
-			return nil
-		},
-		func(ctx context.Context, f *flight.Call[*answer]) *answer { return c.run(ctx, cmd, f) })
+	share := func() {
+		a, first, err = c.flights.Do(ctx, cmd.rec.Ref, cmd,
+			func(data any) error {
+				if other := data.(*command); !cmd.sameAs(&other.rec) {
+					return &MismatchError{Call: cmd.unkeyed()}
+				}
+				return nil
+			},
+			func(ctx context.Context, f *flight.Call[*answer]) *answer { return c.run(ctx, cmd, f) })
+	}
+	if share(); err == nil && !first && ctx.Err() == nil {
+		if _, missing := errors.AsType[*missingError](a.err); missing { // a recovery lacked what this request may bring
+			share()
+		}
+	}
 	if err != nil {
 		call := cmd.unkeyed()
 		if !errors.Is(err, ErrMismatch) { // the caller's own context ended, the call that it shared or waited for did not

@@ -98,7 +98,8 @@ func shortKey(k string) string {
 	return k[:8] + "…" + k[len(k)-4:]
 }
 
-// Reply is a response that ended or preceded an error. Body is cut at Policy.MaxResponse.
+// Reply is a response that ended or preceded an error. Body is cut at Policy.MaxResponse. Callers that shared a call share
+// its error too: Header and Body are for reading.
 type Reply struct {
 	Status int
 	Header http.Header
@@ -211,7 +212,8 @@ func (e *NotSentError) Is(target error) bool { return target == ErrNotSent }
 func (e *NotSentError) Unwrap() error { return e.Err }
 
 // MismatchError says that the operation's name, or the key of one without a name, is known with another method, target
-// or payload; keys of named operations are not compared with each other. This call sent nothing; what became of the known one is for Operation to say. Matches ErrMismatch.
+// or payload; keys of named operations are not compared with each other. This call sent nothing; what became of the
+// known one is for Operation to say. Matches ErrMismatch.
 type MismatchError struct{ Call }
 
 func (e *MismatchError) Error() string {

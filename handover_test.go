@@ -83,3 +83,98 @@ func TestCloseDoesNotHang(t *testing.T) {
 		require.Equal(t, 10*time.Second, time.Since(began))
 	})
 }
+
+// TestReadDuringALongPass: a success that is still being read is settled under the claim of the pass that met it, also
+// where that met it twice; the pass says that it is pending, once.
+func TestReadDuringALongPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := newLapsing(t)
+		sends, fail := map[string]int{}, true
+		rt := roundTripper(func(r *http.Request) (*http.Response, error) {
+			status := http.StatusCreated
+			if r.Header.Get("Accept") != "" && fail {
+				status = http.StatusServiceUnavailable
+			}
+			sends[r.Header.Get("Accept")]++
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+		})
+		c := newClient(t, samekey.Config{
+			Store: unread{shared}, HTTPClient: &http.Client{Transport: rt}, Default: samekey.Policy{MaxAttempts: 1},
+		})
+		resp, err := c.Do(pay(t, t.Context(), ""))
+		require.NoError(t, err)
+		for _, name := range []string{"slow", "slow too"} {
+			req := pay(t, t.Context(), name)
+			req.Header.Set("Accept", name)
+			_, err := c.Do(req)
+			require.ErrorIs(t, err, samekey.ErrUnknown)
+			time.Sleep(leaseTime + time.Second) // the reader's claim lapses
+		}
+		fail = false
+		handled, before, after := 0, 0, 0
+		report, err := c.Recover(t.Context(), samekey.Recovery{
+			Concurrency: 1, Jitter: -1,
+			Handle: func(_ context.Context, op samekey.Operation, _ *http.Response, err error) error {
+				handled++
+				if op.ID == "slow" { // the pass meets the one that is read once more
+					time.Sleep(leaseTime + time.Second)
+				} else {
+					before = pending(t, shared)
+					_ = resp.Body.Close()
+					after = pending(t, shared)
+				}
+				return err
+			},
+		})
+		require.NoError(t, err)
+		require.Equal(t, 2, handled)
+		require.Equal(t, 1, before)
+		require.Zero(t, after, "it is settled when it was read, not left to be sent again")
+		require.Equal(t, samekey.Report{Succeeded: 2, Pending: 1}, report)
+		require.Equal(t, map[string]int{"": 1, "slow": 2, "slow too": 2}, sends)
+	})
+}
+
+// unread is a store that renews nothing of an operation without a name, as if its reader had been paused.
+type unread struct{ *lapsing }
+
+func (u unread) Mark(ctx context.Context, c persist.Claim, p persist.Progress) error {
+	if !strings.HasPrefix(c.ID, "slow") {
+		return persist.ErrClaimLost
+	}
+	return u.lapsing.Mark(ctx, c, p)
+}
+
+// mute is a store without leases that does not answer a Settle.
+type mute struct{ persist.Store }
+
+func (mute) Settle(ctx context.Context, _ persist.Claim, _ persist.Answer) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestCloseDoesNotHangOnOneProcessStore: a store of one process may wait for its disk.
+func TestCloseDoesNotHangOnOneProcessStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := roundTripper(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+		})
+		store := newStore(t)
+		c := newClient(t, samekey.Config{Store: mute{store}, HTTPClient: &http.Client{Transport: rt}})
+		resp, err := c.Do(pay(t, t.Context(), ""))
+		require.NoError(t, err)
+		closed := make(chan time.Duration)
+		began := time.Now()
+		go func() {
+			_ = resp.Body.Close()
+			closed <- time.Since(began)
+		}()
+		select {
+		case took := <-closed:
+			require.Equal(t, 10*time.Second, took)
+		case <-time.After(time.Hour):
+			t.Fatal("Body.Close waits for the store without end")
+		}
+		require.Equal(t, 1, pending(t, store), "it is left to a recovery")
+	})
+}

@@ -146,7 +146,7 @@ type Operation struct {
 	URL                string // without userinfo and query
 	Endpoint           string // the pattern that matches, "" for none
 	State              State
-	Created, FirstSent time.Time // FirstSent: zero if no byte left; of a derived key, what WithIssuedAt said
+	Created, FirstSent time.Time // FirstSent: zero before the first attempt; of a derived key, sent or not, what WithIssuedAt said
 	Expires            time.Time // when the server may have forgotten the key; zero: never, or not sent yet
 	NotBefore          time.Time // recovery leaves it alone until then
 	Attempts           int       // over all processes

@@ -191,6 +191,12 @@ func (p *pass) start(ctx context.Context, e persist.Entry, begun *sync.WaitGroup
 		hold, p.late = true, append(p.late, e.Ref)
 	}
 	p.mu.Unlock()
+	if h := p.handingOver(e.Ref); h != nil && h.adopt(e.Claim) { // its caller reads the answer, and settles under this claim
+		if !hold {
+			p.count(func(r *Report) { r.Pending++ })
+		}
+		return false
+	}
 	if hold {
 		p.hold(e.Claim)
 		return false
@@ -228,9 +234,6 @@ const recoverAgain = 30 * time.Second
 
 // one finishes one operation, when it is its turn. It calls known once those who ask for it can find it under way.
 func (p *pass) one(ctx context.Context, e persist.Entry, known func(), turn <-chan struct{}) {
-	if h := p.handingOver(e.Ref); h != nil && h.adopt(e.Claim) { // its caller reads the answer
-		return
-	}
 	cmd, err := p.recorded(&e.Record)
 	if err != nil { // a target that this version cannot read
 		p.hold(e.Claim)

@@ -117,7 +117,7 @@ func (pl *plan) bare(u *url.URL) string {
 func (k *call) missing(req *http.Request) string {
 	for _, name := range k.rec.Omitted {
 		param, is := strings.CutPrefix(name, "?")
-		if is && !req.URL.Query().Has(param) || !is && len(req.Header.Values(name)) == 0 {
+		if is && !req.URL.Query().Has(param) || !is && len(linesOf(req.Header, name)) == 0 {
 			return omitted(name)
 		}
 	}

@@ -35,7 +35,7 @@ type Recovery struct {
 type Report struct {
 	Succeeded, Rejected, Conflicted int
 	Reconciled                      int // ended or put under a new key by Recovery.Reconcile
-	Pending                         int // tried, and still unknown
+	Pending                         int // tried, and still unknown, or their answer is still being read
 	Expired                         int // of the Pending: not sent, as the server may have forgotten their keys
 	Parked                          int // of the Pending: only Resume, Rekey or Reconcile moves them
 	Owed                            int // of those that ended: Handle has not accepted the answer yet

@@ -38,6 +38,34 @@ func TestIssuedInTheFuture(t *testing.T) {
 	})
 }
 
+// TestCapturedWithAnIssueTimeInTheFuture: what is recorded for later counts from now too, and is not sent past its key's
+// life.
+func TestCapturedWithAnIssueTimeInTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, sends := newStore(t), 0
+		rt := roundTripper(func(r *http.Request) (*http.Response, error) {
+			sends++
+			return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+		})
+		c := newClient(t, samekey.Config{
+			Store: store, HTTPClient: &http.Client{Transport: rt},
+			Default: samekey.Policy{KeyFormat: samekey.Derived(make([]byte, 32))}, // known for 24 h
+		})
+		now := time.Now()
+		rec, err := c.Capture(pay(t, samekey.WithIssuedAt(t.Context(), now.Add(12*time.Hour)), "op"))
+		require.NoError(t, err)
+		require.True(t, rec.Progress.FirstSent.Equal(now))
+		e, err := store.Begin(context.Background(), rec)
+		require.NoError(t, err)
+		require.NoError(t, store.Release(context.Background(), e.Claim))
+		time.Sleep(30 * time.Hour)
+		report, err := c.Recover(t.Context(), samekey.Recovery{Jitter: -1})
+		require.NoError(t, err)
+		require.Equal(t, 1, report.Expired)
+		require.Zero(t, sends)
+	})
+}
+
 // unmarked writes no mark, as if the process had died before.
 type unmarked struct{ persist.Store }
 

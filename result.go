@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/samekey/samekey/internal/wire"
 )
 
 // Result is the envelope of a command's answer.
@@ -18,8 +20,9 @@ type Result struct {
 	Links   map[string]string `json:"links"`
 }
 
-// ResultOf reads the envelope of resp, whose body can be read again afterwards. Members that are not there, or not what
-// they are here, are empty; an error says that the body could not be read, or is no JSON object.
+// ResultOf reads the envelope of resp, whose body can be read again afterwards, whatever it returns. Members that are not
+// there, or not what they are here, are empty; an error says that the body could not be read, is no JSON object, or is
+// above 1 MiB, and above Policy.MaxResponse if it answers a command.
 func ResultOf(resp *http.Response) (Result, error) {
 	body, err := peek(resp)
 	if err != nil {
@@ -115,7 +118,8 @@ func (e *APIError) Error() string {
 	return s
 }
 
-// APIErrorOf turns a response from 400 on into an error, nil for any other. Its body can be read again afterwards.
+// APIErrorOf turns a response from 400 on into an error, nil for any other; err is about reading it, as with [ResultOf].
+// Compare the *APIError itself with nil: in a variable of type error a nil one is not nil.
 func APIErrorOf(resp *http.Response) (*APIError, error) {
 	if resp.StatusCode < 400 {
 		return nil, nil
@@ -156,15 +160,35 @@ func (r *Reply) APIError() *APIError {
 	return e
 }
 
-// peek reads the body and puts it back.
+// maxEnvelope bounds what is read of an answer that is not in memory already.
+const maxEnvelope = 1 << 20
+
+// peek reads the body and puts back what it has read.
 func peek(resp *http.Response) ([]byte, error) {
-	body, err := io.ReadAll(resp.Body)
+	limit := int64(maxEnvelope)
+	if r := resultOf(resp); r != nil {
+		limit = max(limit, int64(len(r.body)))
+	}
+	body, err := wire.ReadUpTo(resp.Body, -1, limit)
+	if err == nil && int64(len(body)) <= limit {
+		err := resp.Body.Close()
+		resp.Body = newBytesBody(body)
+		return body, err
+	}
+	after := io.Reader(resp.Body)
 	if err != nil {
-		return nil, fmt.Errorf("samekey: reading the answer: %w", err)
+		after = failed{err}
+	} else {
+		err = fmt.Errorf("it is too large for an envelope, above %d bytes", limit)
 	}
-	if err := resp.Body.Close(); err != nil {
-		return nil, err
-	}
-	resp.Body = newBytesBody(body)
-	return body, nil
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), after), resp.Body}
+	return nil, fmt.Errorf("samekey: reading the answer: %w", err)
 }
+
+// failed is what follows a body that could not be read to its end.
+type failed struct{ err error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
