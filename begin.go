@@ -140,10 +140,16 @@ func (k *call) begin() *answer {
 	k.held = now
 	e, err := k.store.Begin(k.ctx, rec)
 	if err == nil && e.State() == Pending && e.Claim.Token == 0 {
-		k.afresh(k.ctx, rec.Ref, func() {
+		known := e.Record
+		err = k.afresh(k.ctx, rec.Ref, func() (err error) {
 			k.held = time.Now()
 			e, err = k.store.Begin(k.ctx, rec)
+			return err
 		})
+		if ended := k.ended(); err != nil && ended != nil {
+			k.rec.Key, k.rec.Progress, k.fresh, k.prior = known.Key, known.Progress, false, true
+			return k.unknown(ended)
+		}
 	}
 	if err != nil {
 		return k.beginFailed(err)
@@ -249,6 +255,8 @@ func (k *call) newIntent() *answer {
 	switch {
 	case errors.Is(err, persist.ErrBusy):
 		return k.failed(&BusyError{Call: k.call()})
+	case errors.Is(err, persist.ErrNotFound): // forgotten meanwhile, or past its retention
+		return k.begin()
 	case err != nil:
 		return k.beginFailed(fmt.Errorf("claiming a rejected operation for a new intent: %w", err))
 	}

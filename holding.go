@@ -31,11 +31,12 @@ func (c *core) claims(ctx context.Context) (done func(), err error) {
 }
 
 // afresh asks the store again about an operation that it said another has: a recovery of this client may only hold it, or
-// have given it up meanwhile. None of them claims it before ask has returned.
-func (c *core) afresh(ctx context.Context, ref Ref, ask func()) {
+// have given it up meanwhile. None of them claims it before ask has returned. The error is ask's, or that of ctx if it ended
+// before: then nobody knows whose the operation is.
+func (c *core) afresh(ctx context.Context, ref Ref, ask func() error) error {
 	done, err := c.claims(ctx)
 	if err != nil {
-		return
+		return err
 	}
 	defer done()
 	c.mu.Lock()
@@ -43,17 +44,25 @@ func (c *core) afresh(ctx context.Context, ref Ref, ask func()) {
 	delete(c.holding.held, ref)
 	c.mu.Unlock()
 	if is {
-		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-		defer cancel()
-		_ = c.cfg.Store.Release(rctx, claim) // a failure shows in the answer
+		c.letGo(ctx, claim)
 	}
-	ask()
+	return ask()
+}
+
+// letGo ends a claim under which nothing was done, whatever ctx says. A failure shows to who asks next.
+func (c *core) letGo(ctx context.Context, claim persist.Claim) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	_ = c.cfg.Store.Release(ctx, claim)
 }
 
 // take claims one for a call of this client: what its own recovery only holds is no other call's.
 func (c *core) take(ctx context.Context, ref Ref) (e persist.Entry, err error) {
 	if e, err = c.cfg.Store.Claim(ctx, ref); errors.Is(err, persist.ErrBusy) {
-		c.afresh(ctx, ref, func() { e, err = c.cfg.Store.Claim(ctx, ref) })
+		err = c.afresh(ctx, ref, func() (err error) {
+			e, err = c.cfg.Store.Claim(ctx, ref)
+			return err
+		})
 	}
 	return e, err
 }
@@ -77,16 +86,18 @@ func (c *core) holds(claim persist.Claim) bool {
 
 // giveBack ends the pass's hold.
 func (p *pass) giveBack(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx = context.WithoutCancel(ctx)
+	wait, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	done, err := p.claims(ctx) // else a call that has met a claim would find it neither held nor given up
-	if err != nil {
-		return
+	if done, err := p.claims(wait); err == nil { // else a call that has met a claim would find it neither held nor given up
+		defer done()
 	}
-	defer done()
+	ctx, cancel = context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.held {
+	held := p.held
+	p.mu.Unlock() // what others share goes on, and counts
+	for _, c := range held {
 		p.core.mu.Lock()
 		still := p.holding.held[c.Ref] == c
 		if still {

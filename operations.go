@@ -58,11 +58,11 @@ func (c *Client) Resume(ctx context.Context, ref Ref) (*http.Response, error) {
 	}
 	cmd, err := c.recorded(&e.Record)
 	if err != nil {
-		_ = c.cfg.Store.Release(ctx, e.Claim)
+		c.letGo(ctx, e.Claim)
 		return nil, err
 	}
 	if cmd.plan, err = cmd.plan.forCall(ctx); err != nil {
-		_ = c.cfg.Store.Release(ctx, e.Claim)
+		c.letGo(ctx, e.Claim)
 		return nil, err
 	}
 	c.forget(ref)
@@ -136,7 +136,7 @@ func (c *Client) Rekey(ctx context.Context, ref Ref) (newKey string, err error) 
 			return err
 		}
 		newKey = rec.Key
-		return c.cfg.Store.Release(ctx, e.Claim)
+		return c.cfg.Store.Release(context.WithoutCancel(ctx), e.Claim) // it has its new key
 	})
 	return newKey, err
 }
@@ -158,7 +158,7 @@ func (c *Client) Abandon(ctx context.Context, ref Ref, reason string) error {
 func (c *Client) Forget(ctx context.Context, ref Ref) error {
 	err := c.cfg.Store.Forget(ctx, ref)
 	if errors.Is(err, persist.ErrBusy) {
-		c.afresh(ctx, ref, func() { err = c.cfg.Store.Forget(ctx, ref) })
+		err = c.afresh(ctx, ref, func() error { return c.cfg.Store.Forget(ctx, ref) })
 	}
 	if errors.Is(err, persist.ErrBusy) {
 		return &BusyError{Call: Call{Ref: ref}}

@@ -141,7 +141,7 @@ func (p *pass) parked(ctx context.Context) (first error) {
 func (p *pass) last(ctx context.Context) (first error) {
 	p.lasts = true
 	for _, ref := range p.late {
-		p.afresh(ctx, ref, func() {})
+		_ = p.afresh(ctx, ref, func() error { return nil })
 		p.mu.Lock()
 		delete(p.tried, ref)
 		p.mu.Unlock()
@@ -414,11 +414,21 @@ func latest(a, b time.Time) time.Time {
 func (p *pass) hand(ctx context.Context, k *call, a *answer) *answer {
 	if k.claim.Token == 0 { // given up with the settle
 		e, err := p.take(ctx, k.rec.Ref) // this pass may have claimed it as due, and hold it
-		if err != nil {
+		switch {
+		case errors.Is(err, persist.ErrBusy): // another client has claimed it, and hands it over
+			return a
+		case errors.Is(err, persist.ErrNotFound): // another has handed it over, or forgotten it
+			k.final = nil
+			return a
+		case err != nil:
 			k.storeFailed(err)
 			return a
 		}
 		k.claim = e.Claim
+		if kept := e.Answer; kept == nil || !kept.Owed || kept.State != k.final.State || e.Key != k.rec.Key {
+			k.final = kept // it has moved on: what this pass knows must not be written over it
+			return a
+		}
 	}
 	k.observe(Event{Step: StepHandler, State: k.final.State, Status: k.final.Status})
 	req, err := rebuild(ctx, &k.rec)
