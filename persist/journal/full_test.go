@@ -184,14 +184,14 @@ func TestBufferedCanBeReadMeanwhile(t *testing.T) {
 	c := begin(t, j, 1)
 	require.NoError(t, j.Settle(ctx, begin(t, j, 2), lazyAnswer(200)))
 	require.NoError(t, j.Flush(ctx))
-	j.mu.Lock()
-	// Ahead of it lies what will be refused.
-	j.push(appendRemove(nil, 1<<60), change{kind: kindVoid, calm: true})
-	j.mu.Unlock()
-	require.NoError(t, j.Settle(ctx, c, lazyAnswer(300)))
+	require.Eventually(t, func() bool { return j.Stats().Segments == 2 }, 10*time.Second, time.Millisecond) // nothing else is written
 	disk.FailName(crashfs.Write, segmentName(1), 1, 1, syscall.ENOSPC)
+	var done atomic.Bool
 	writes, read := 0, 0
-	disk.Before = func(k crashfs.Kind, _ string) {
+	disk.Before = func(k crashfs.Kind, name string) {
+		if done.Load() || name != segmentName(1) {
+			return
+		}
 		if k == crashfs.Write {
 			writes++
 		}
@@ -203,8 +203,13 @@ func TestBufferedCanBeReadMeanwhile(t *testing.T) {
 			}
 		}
 	}
+	j.mu.Lock()
+	// Ahead of it lies what will be refused.
+	j.push(appendRemove(nil, 1<<60), change{kind: kindVoid, calm: true})
+	j.mu.Unlock()
+	require.NoError(t, j.Settle(ctx, c, lazyAnswer(300)))
 	require.NoError(t, j.Flush(ctx), "what was buffered is on disk")
-	disk.Before = nil
+	done.Store(true)
 	require.Equal(t, 2, read, "before the second write and before its flush")
 	settledAs(t, j, 1, 300, "")
 	j2, err := openSim(disk.Crash(1), tiny)
