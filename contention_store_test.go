@@ -16,6 +16,7 @@ import (
 
 // caller is one call of a client, as the store and the hooks see it: told by its context.
 type caller struct {
+	owed    bool // it met a rejection that a handler has yet to get
 	client  int
 	kind    string // "Do", "Resume", ..., "Recover"
 	handles bool   // a recovery with a Handle
@@ -145,6 +146,9 @@ func (w *watched) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, er
 	if errors.Is(err, persist.ErrBusy) {
 		callerOf(ctx).busy = w.held[ref]
 	}
+	if err == nil && e.State() == persist.Rejected && e.Answer.Owed {
+		callerOf(ctx).owed = true
+	}
 	return e, err
 }
 
@@ -182,7 +186,9 @@ func (w *watched) Settle(ctx context.Context, c persist.Claim, a persist.Answer)
 	w.works(ctx, c)
 	before, gerr := w.Store.Get(context.WithoutCancel(ctx), c.Ref)
 	err := w.Store.Settle(ctx, c, a)
-	w.gone(c)
+	if err == nil || errors.Is(err, persist.ErrClaimLost) { // else it is still claimed: the context had ended
+		w.gone(c)
+	}
 	if by := callerOf(ctx); err == nil && gerr == nil && by.kind == "Recover" && by.handles && !a.Owed && a.Status != 0 {
 		switch {
 		case before.Answer == nil:
@@ -218,6 +224,7 @@ func (w *watched) told(who *caller) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch had := who.busy; {
+	case who.owed:
 	case had == nil:
 		w.t.Errorf("%s was told busy, and the store has not said so", who.kind)
 	case had.by.client != who.client, had.by.kind == "Resume", had.by.kind == "Rekey", had.by.kind == "Abandon", had.by.kind == "Do" && who.kind != "Do":
