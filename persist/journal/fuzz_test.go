@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,8 +81,11 @@ func FuzzOpen(f *testing.F) {
 		ctx := context.Background()
 		j, err := openSim(disk, damageSize)
 		require.NoError(t, err)
-		before := contents(t, j)
+		before, damaged := contents(j)
 		e, err := j.Begin(ctx, persist.Record{Ref: persist.Ref{Scope: "fuzz", ID: "new"}, Method: "POST"})
+		if damaged && errors.As(err, new(*DamagedError)) {
+			err = nil // the name of one that cannot be read back
+		}
 		require.NoError(t, err)
 		if e.New {
 			before[e.Ref] = describe(e.Record)
@@ -89,7 +93,21 @@ func FuzzOpen(f *testing.F) {
 		require.NoError(t, j.Close())
 		j, err = openSim(disk, damageSize)
 		require.NoError(t, err)
-		require.Equal(t, before, contents(t, j))
+		after, _ := contents(j)
+		for ref := range before {
+			require.Equal(t, before[ref], after[ref])
+		}
+		if !damaged { // else compaction may have saved the request of one whose answer or mark cannot be read
+			require.Len(t, after, len(before))
+		}
+		require.NoError(t, j.Compact(ctx))
+		after, damaged = contents(j)
+		require.False(t, damaged, "compaction leaves nothing that cannot be read")
+		require.NoError(t, j.Close())
+		j, err = openSim(disk, damageSize)
+		require.NoError(t, err)
+		again, _ := contents(j)
+		require.Equal(t, after, again)
 		require.NoError(t, j.Close())
 	})
 }
@@ -114,12 +132,14 @@ func framed(h header, in []byte) []byte {
 	return out
 }
 
-func contents(t *testing.T, j *Journal) map[persist.Ref]string {
-	m := map[persist.Ref]string{}
+// contents is what can be read back, and whether something cannot.
+func contents(j *Journal) (m map[persist.Ref]string, damaged bool) {
+	m = map[persist.Ref]string{}
 	for r, err := range j.List(context.Background(), persist.Filter{}) {
 		if err == nil {
 			m[r.Ref] = describe(r)
 		}
+		damaged = damaged || err != nil
 	}
-	return m
+	return m, damaged
 }
