@@ -123,7 +123,7 @@ func TestOpenTakesNoToken(t *testing.T) {
 		for range 2 {
 			s, err := Open(t.Context(), db, p.options())
 			require.NoError(t, err)
-			for range 5 {
+			for range 20 {
 				var again *Store
 				again, err = Open(t.Context(), db, p.options())
 				require.NoError(t, err)
@@ -134,6 +134,6 @@ func TestOpenTakesNoToken(t *testing.T) {
 			tokens = append(tokens, int64(e.Claim.Token))
 			require.NoError(t, s.Close())
 		}
-		require.Equal(t, []int64{1, 2}, tokens)
+		require.Less(t, tokens[1], int64(20), "a Begin takes one a try, and each Open would take one more")
 	})
 }
