@@ -1,11 +1,9 @@
 package sqlstore
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/samekey/samekey/persist"
@@ -49,7 +47,8 @@ func (s *Store) Begin(ctx context.Context, rec persist.Record) (persist.Entry, e
 	return b.entry, nil
 }
 
-// begin is one call of Begin. ins and take name its own record and take-over, so that a later try knows them.
+// begin is one call of Begin. ins and take are the turns of its own record and of its take-over, so that a later try knows
+// them.
 type begin struct {
 	s         *Store
 	rec       persist.Record
@@ -85,7 +84,7 @@ func (b *begin) round(ctx context.Context, c *sql.Conn, lost bool) (done bool, e
 	if err != nil {
 		return false, err
 	}
-	isNew, by := bytes.Equal(owner, b.ins), b.take
+	isNew, by := sameCall(owner, b.ins), &b.take
 	if isNew { // some statements tell of the row that was there before, others of none
 		if !lost && slow == 0 {
 			b.entry = persist.Entry{Record: b.rec, Claim: persist.Claim{Ref: b.rec.Ref, Token: uint64(token)}, New: true}
@@ -93,9 +92,10 @@ func (b *begin) round(ctx context.Context, c *sql.Conn, lost bool) (done bool, e
 		}
 		// It may be that of a try whose answer was lost. And while the INSERT waited for a removal, the one who removed
 		// may have had a higher token: take the claim anew.
-		by = b.ins
+		by = &b.ins
 	}
-	r, err := s.take(ctx, c, s.q.takePending, b.hash, by)
+	*by = nextTry(*by)
+	r, err := s.take(ctx, c, s.q.takePending, b.hash, *by)
 	if r != nil || err != nil {
 		return b.took(ctx, c, r, isNew, err)
 	}
@@ -106,7 +106,9 @@ func (b *begin) round(ctx context.Context, c *sql.Conn, lost bool) (done bool, e
 	case r == nil: // it left meanwhile
 		return false, nil
 	case r.gone(): // in its place, so that an INSERT that is late finds no gap
-		r, err = s.claim(ctx, c, s.q.revive, append(slices.Clone(b.args[1:]), b.hash, r.token), b.hash, b.ins)
+		b.ins = nextTry(b.ins)
+		args := append(inserted(b.hash, &b.rec, b.ins)[1:], s.o.Lease.Nanoseconds(), b.hash, r.token)
+		r, err = s.claim(ctx, c, s.q.revive, args, b.hash, b.ins)
 		return b.took(ctx, c, r, true, err)
 	case r.state == 0 && !r.busy(): // it was freed meanwhile
 		return false, nil
@@ -121,7 +123,7 @@ func (b *begin) took(ctx context.Context, c *sql.Conn, r *row, isNew bool, err e
 		return false, err
 	}
 	if r.bad != nil {
-		b.s.giveBack(ctx, c, r, b.s.q.free)
+		b.s.giveBack(ctx, c, b.s.q.free, b.s.mine(b.s.turn(), r.hash, r.token)...)
 		return false, r.bad
 	}
 	b.entry = r.entry()
@@ -129,13 +131,14 @@ func (b *begin) took(ctx context.Context, c *sql.Conn, r *row, isNew bool, err e
 	return true, nil
 }
 
-// take claims under the name by, whether for the first time or once more; nil if another holds the operation, or the
-// statement's condition is not met.
+// take claims in the turn by, whether for the first time or once more after an earlier try; nil if another or a later try
+// holds the operation, or the statement's condition is not met.
 func (s *Store) take(ctx context.Context, c querier, query string, hash, by []byte) (*row, error) {
-	return s.claim(ctx, c, query, []any{s.o.Lease.Nanoseconds(), by, hash, by}, hash, by)
+	first, _ := tries(by)
+	return s.claim(ctx, c, query, []any{s.o.Lease.Nanoseconds(), by, hash, first, by}, hash, by)
 }
 
-// claim runs an UPDATE that claims under the name by.
+// claim runs an UPDATE that claims in the turn by.
 func (s *Store) claim(ctx context.Context, c querier, query string, args []any, hash, by []byte) (*row, error) {
 	if s.d.returning {
 		return s.one(ctx, c, query, args...)
@@ -157,10 +160,10 @@ func (s *Store) Claim(ctx context.Context, ref persist.Ref) (persist.Entry, erro
 	var start time.Time
 	_, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, _ bool) (err error) {
 		for range races {
-			start = time.Now()
+			start, by = time.Now(), nextTry(by)
 			if got, err = s.take(ctx, c, s.q.takeWhole, hash, by); got != nil || err != nil {
 				if err == nil && got.bad != nil {
-					s.giveBack(ctx, c, got, s.q.free)
+					s.giveBack(ctx, c, s.q.free, s.mine(s.turn(), got.hash, got.token)...)
 					err = got.bad
 				}
 				return err

@@ -12,12 +12,12 @@ import (
 // Mark writes p and renews the lease.
 func (s *Store) Mark(ctx context.Context, c persist.Claim, p persist.Progress) error {
 	args := append([]any{bit(p.Parked)}, progressed(&p)...)
-	return s.change(ctx, "Mark", c, s.q.mark, append(args, s.o.Lease.Nanoseconds()), nil)
+	return s.change(ctx, "Mark", c, s.q.mark, append(args, s.o.Lease.Nanoseconds()), false)
 }
 
 // Replace writes the new request and renews the lease.
 func (s *Store) Replace(ctx context.Context, c persist.Claim, rec persist.Record) error {
-	return s.change(ctx, "Replace", c, s.q.replace, append(requested(&rec), dueOrder(&rec), s.o.Lease.Nanoseconds()), nil)
+	return s.change(ctx, "Replace", c, s.q.replace, append(requested(&rec), dueOrder(&rec), s.o.Lease.Nanoseconds()), false)
 }
 
 // Settle is committed when it returns, lazy or not. One that takes the operation out of the store may share its
@@ -36,62 +36,56 @@ func (s *Store) Settle(ctx context.Context, c persist.Claim, a persist.Answer) e
 			sweep = nanos(a.KeepBody)
 		}
 		return s.change(ctx, "Settle", c, s.q.settle, []any{state, int64(a.Status), encodeHeader(a.Header), a.Body,
-			bit(a.Truncated), reason, nanos(a.KeepBody), name, bit(a.Owed), bit(a.Owed), sweep, sweep}, s.ended)
+			bit(a.Truncated), reason, nanos(a.KeepBody), name, bit(a.Owed), bit(a.Owed), sweep, sweep}, true)
 	case !past(a.KeepName):
-		return s.change(ctx, "Settle", c, s.q.settleName, []any{state, reason, name, name, name}, s.ended)
+		return s.change(ctx, "Settle", c, s.q.settleName, []any{state, reason, name, name, name}, true)
 	}
 	err := s.remove(ctx, c)
-	if errors.Is(err, persist.ErrClaimLost) { // or its row must stay, with both times past
+	if own, is := errors.AsType[*persist.Error](err); is && !own.Maybe && errors.Is(err, persist.ErrClaimLost) {
+		// Or its row must stay, with both times past.
 		never := nanos(time.Time{})
-		err = s.change(ctx, "Settle", c, s.q.settleName, []any{state, text(""), never, never, never}, s.ended)
+		err = s.change(ctx, "Settle", c, s.q.settleName, []any{state, text(""), never, never, never}, true)
 	}
 	return err
 }
 
 // Release ends the claim.
 func (s *Store) Release(ctx context.Context, c persist.Claim) error {
-	return s.change(ctx, "Release", c, s.q.free, nil, s.ended)
+	return s.change(ctx, "Release", c, s.q.free, nil, true)
 }
 
-// change runs an UPDATE of what c holds. One that ends the claim meets nothing when it is tried again after its answer
-// was lost: done then tells whether it has happened. Every query changes held_until, since MariaDB counts rows that
-// have changed, not those that were found.
-func (s *Store) change(ctx context.Context, method string, c persist.Claim, query string, args []any,
-	done func(context.Context, querier, []byte, int64) (bool, error)) error {
+// change runs an UPDATE of what c holds, under a turn of its own; ends: it ends the claim. A try that comes after a later
+// call's changes nothing. One that comes again writes the same once more, and renews the lease, unless that has ended.
+// Every query changes the owner, since MariaDB counts rows that have changed, not those that were found.
+func (s *Store) change(ctx context.Context, method string, c persist.Claim, query string, args []any, ends bool) error {
 	if err := s.enter(ctx, method, c.Ref); err != nil {
 		return err
 	}
 	defer s.leave()
-	hash, token := hashOf(c.Ref), int64(c.Token)
-	args = append(args, hash, token)
-	held := false
+	by, hash, token := s.turn(), hashOf(c.Ref), int64(c.Token)
+	args = append(args, s.mine(by, hash, token)...)
 	var start time.Time
 	lost, err := s.do(ctx, true, func(ctx context.Context, conn *sql.Conn, lost bool) error {
 		start = time.Now()
-		n, err := s.exec(ctx, conn, query, args...)
-		held = n > 0
-		if err == nil && !held && lost && done != nil {
-			held, err = done(ctx, conn, hash, token)
+		if n, err := s.exec(ctx, conn, query, args...); err != nil || n > 0 {
+			return err
 		}
-		return err
+		is, err := s.standing(ctx, conn, hash)
+		if err != nil {
+			return err
+		}
+		return s.missed(is, by, hash, token, ends, lost)
 	})
 	switch {
 	case err != nil:
+		if ends && lost {
+			s.doubt(hash, token)
+		}
 		return s.fail(method, c.Ref, lost, err)
-	case !held:
-		return s.fail(method, c.Ref, false, persist.ErrClaimLost)
-	}
-	if done != nil {
+	case ends:
 		s.drop(hash, token)
-	} else {
+	default:
 		s.note(hash, token, start)
 	}
 	return nil
-}
-
-// ended reports whether the claim was ended by its holder. Another's would have a new token, and one that lapsed an end
-// that is not 0.
-func (s *Store) ended(ctx context.Context, c querier, hash []byte, token int64) (bool, error) {
-	is, err := s.integers(ctx, c, 2, s.q.ended, hash)
-	return len(is) == 2 && is[0] == token && is[1] == 0, err
 }

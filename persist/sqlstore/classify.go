@@ -26,7 +26,8 @@ func fateOf(err error) fate {
 	switch {
 	case errors.Is(err, driver.ErrBadConn): // by the words of package driver: only if nothing was done
 		return unsent
-	case errors.Is(err, persist.ErrNotFound), errors.Is(err, persist.ErrBusy), errors.Is(err, errRaces), errors.Is(err, errForgotten), errors.Is(err, errEncoding):
+	case errors.Is(err, persist.ErrNotFound), errors.Is(err, persist.ErrBusy), errors.Is(err, persist.ErrClaimLost), errors.Is(err, errLate),
+		errors.Is(err, errRaces), errors.Is(err, errForgotten), errors.Is(err, errEncoding):
 		return failed // our own answers
 	case strings.HasSuffix(err.Error(), "sql: database is closed"): // by the caller; the error has no name
 		return failed

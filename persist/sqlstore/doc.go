@@ -19,6 +19,10 @@
 // nor what was begun under its name since and has left again, settled or forgotten, by whatever process. For 15 minutes a
 // row that nobody is told of lies in its place. Every Forget leaves one too; the sweep removes it.
 //
+// A change that arrives late undoes none that its store has made since under the same claim, and a try of Begin or Claim
+// that arrives late takes the operation from nobody who holds it. Of changes made at once under one claim the earlier may
+// be refused as late.
+//
 // A record that cannot be read (columns were changed by others) holds nobody up: Begin, Claim and Get return the error
 // and hold no claim, Forget works, ClaimDue passes over it, and List goes on behind it and ends with the first error.
 //

@@ -51,7 +51,7 @@ func (s *Store) takeDue(ctx context.Context, n int) (got []*row, start time.Time
 		}
 		for _, r := range got {
 			if r.bad != nil {
-				s.giveBack(ctx, c, r, s.q.putOff)
+				s.giveBack(ctx, c, s.q.putOff, r.hash, r.token)
 			}
 		}
 		return nil
@@ -114,10 +114,10 @@ func older(a, b *row) int {
 
 // giveBack ends the claim of a record that cannot be read, even if ctx has ended: by s.q.free, or by s.q.putOff, which
 // keeps it from ClaimDue for the rest of the lease, and from nobody else. If it cannot, the claim lapses.
-func (s *Store) giveBack(ctx context.Context, c querier, r *row, query string) {
+func (s *Store) giveBack(ctx context.Context, c querier, query string, args ...any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveFor)
 	defer cancel()
-	_, _ = s.exec(ctx, c, query, r.hash, r.token)
+	_, _ = s.exec(ctx, c, query, args...)
 }
 
 // passOver logs a record that cannot be read, the first time.

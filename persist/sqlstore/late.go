@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -11,10 +10,10 @@ import (
 )
 
 // A statement whose answer was lost may still be on its way, or its session be waiting, long after it was tried again.
-// One that has seen a row meets another token then. An INSERT must meet a row: sweep_at says until when one may come, and
-// no statement of any store removes a row before that time. An operation that should leave becomes a marker, settled and
-// past its retention, so that it is not there for anybody. A new operation of that name takes its place in the same row,
-// and sweep_at stays as it is.
+// One that claims or changes a row meets another token then, or a later turn. An INSERT must meet a row: sweep_at says
+// until when one may come, and no statement of any store removes a row before that time. An operation that should leave
+// becomes a marker, settled and past its retention, so that it is not there for anybody. A new operation of that name
+// takes its place in the same row, and sweep_at stays as it is.
 
 // lateFor is how long a row stays. It is longer than networks and servers hold on to a broken connection.
 const lateFor = 15 * time.Minute
@@ -25,16 +24,17 @@ func (b *begin) withdraw(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveFor)
 	defer cancel()
 	s := b.s
+	first, last := tries(b.ins)
 	_, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, _ bool) error {
 		for range races {
-			if n, err := s.exec(ctx, c, s.q.withdraw, b.ins, b.ins, b.hash, b.ins); err != nil || n > 0 {
+			if n, err := s.exec(ctx, c, s.q.withdraw, b.ins, b.ins, b.hash, first, last); err != nil || n > 0 {
 				return err
 			}
 			var owner []byte
 			var state int64
 			args := []any{b.hash, text(b.rec.Scope), text(b.rec.ID), b.hash, b.ins}
 			err := s.rows(ctx, c, s.q.prevent, args, func(rows *sql.Rows) error { return rows.Scan(&owner, &state) })
-			if err != nil || state != 0 || !bytes.Equal(owner, b.ins) { // a marker, or what another has begun, is in its way
+			if err != nil || state != 0 || !sameCall(owner, b.ins) { // a marker, or what another has begun, is in its way
 				return err
 			}
 		}

@@ -48,7 +48,7 @@ const inserting = "INSERT INTO"
 
 // TestLateInsert: a Begin that fails, and is sure of it, does not come back with an INSERT that arrives late.
 func TestLateInsert(t *testing.T) {
-	networked(t, func(t *testing.T, d Dialect) {
+	each(t, func(t *testing.T, d Dialect) {
 		t.Run("the only one", func(t *testing.T) {
 			t.Parallel()
 			s, watcher := lateStores(t, d, func(o *Options) { o.RetryFor = -1 })
@@ -81,6 +81,29 @@ func TestLateInsert(t *testing.T) {
 			_, err := s.Begin(ctx, op("a"))
 			require.ErrorIs(t, err, context.Canceled)
 			require.False(t, maybe(t, err))
+			stays(t, watcher, op("a").Ref)
+		})
+		t.Run("its claim is late", func(t *testing.T) {
+			t.Parallel()
+			s, watcher := lateStores(t, d, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			lost := false
+			s.wire.decide(func(sent []byte) sending {
+				switch {
+				case !lost && bytes.Contains(sent, []byte(inserting)):
+					lost = true
+					return sending{lost: func() {}}
+				case ctx.Err() == nil && bytes.Contains(sent, []byte("SET token = ")):
+					cancel()
+					return sending{late: true}
+				}
+				return sending{}
+			})
+			_, err := s.Begin(ctx, op("a"))
+			require.ErrorIs(t, err, context.Canceled)
+			require.False(t, maybe(t, err))
+			stays(t, watcher, op("a").Ref)
+			s.wire.deliver(t)
 			stays(t, watcher, op("a").Ref)
 		})
 		t.Run("another has begun it", func(t *testing.T) {
@@ -210,7 +233,7 @@ func TestLateInsertMeetsAnother(t *testing.T) {
 			return other
 		},
 	}
-	networked(t, func(t *testing.T, d Dialect) {
+	each(t, func(t *testing.T, d Dialect) {
 		for how, begin := range begins {
 			for what, leave := range leaves {
 				for _, same := range []bool{true, false} {
@@ -242,7 +265,7 @@ func TestLateInsertMeetsAnother(t *testing.T) {
 // TestLateTakeover: a Begin that takes a marker's place and fails does not come back either, nor is its answer lost twice.
 func TestLateTakeover(t *testing.T) {
 	const takeover = "SET scope"
-	networked(t, func(t *testing.T, d Dialect) {
+	each(t, func(t *testing.T, d Dialect) {
 		marked := func(t *testing.T, change func(*Options)) (s, watcher *own) {
 			s, watcher = lateStores(t, d, change)
 			e, err := s.Begin(t.Context(), op("a"))
@@ -286,7 +309,7 @@ func TestLateTakeover(t *testing.T) {
 // TestLateForget: a Forget that is tried again, or arrives late, leaves alone what was begun since.
 func TestLateForget(t *testing.T) {
 	const remove = "SET state = 4"
-	networked(t, func(t *testing.T, d Dialect) {
+	each(t, func(t *testing.T, d Dialect) {
 		anew := func(watcher *own) error {
 			e, err := watcher.Begin(context.Background(), op("a"))
 			if err == nil && !e.New {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -234,11 +233,6 @@ func (o Options) patient(ctx context.Context, f func() error) error {
 // Lease is how long a claim lasts without a Mark.
 func (s *Store) Lease() time.Duration { return s.o.Lease }
 
-// turn is a name for one call, unique among all stores.
-func (s *Store) turn() []byte {
-	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 16), s.me[:]...), s.turns.Add(1))
-}
-
 // Flush has nothing to write: every change is committed when its method returns.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.enter(ctx, "Flush", persist.Ref{}); err != nil {
@@ -283,7 +277,7 @@ func (s *Store) Close() error {
 			if time.Since(until) > s.o.Lease { // long lapsed
 				continue
 			}
-			if _, err := s.exec(ctx, c, s.q.free, []byte(h.hash), h.token); err != nil {
+			if _, err := s.exec(ctx, c, s.q.free, s.mine(s.turn(), []byte(h.hash), h.token)...); err != nil {
 				return err
 			}
 			delete(held, h)

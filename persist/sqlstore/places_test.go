@@ -19,7 +19,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
-	_ "modernc.org/sqlite"
 
 	"github.com/samekey/samekey/persist"
 	"github.com/samekey/samekey/persist/persisttest/servertest"
@@ -259,7 +258,7 @@ func (p database) open(w *wire) (*sql.DB, error) {
 		}
 		return sql.OpenDB(c), nil
 	}
-	return sql.Open("sqlite", "file:"+p.where)
+	return sql.OpenDB(fileWire{"file:" + p.where, w}), nil
 }
 
 func (p database) options() Options {

@@ -53,13 +53,17 @@ func (s *Store) remove(ctx context.Context, c persist.Claim) error {
 			s.leave()
 			return s.fail("Settle", c.Ref, false, ctx.Err())
 		}
+		s.doubt(r.hash, r.token)
 		return s.fail("Settle", c.Ref, true, ctx.Err()) // it leaves when it is done
 	}
 	switch {
 	case r.err != nil:
+		if r.maybe {
+			s.doubt(r.hash, r.token)
+		}
 		return s.fail("Settle", c.Ref, r.maybe, r.err)
 	case !r.held:
-		return s.fail("Settle", c.Ref, false, persist.ErrClaimLost)
+		return s.fail("Settle", c.Ref, r.maybe, persist.ErrClaimLost)
 	}
 	return nil
 }
@@ -89,8 +93,9 @@ func (s *Store) removeQueued(ctx context.Context) {
 		}
 		batch := q.queue[:n:n]
 		q.queue = q.queue[n:]
+		by := s.turn() // before any of them can be given up, and another call made under its claim
 		q.mu.Unlock()
-		s.removeBatch(ctx, batch)
+		s.removeBatch(ctx, by, batch)
 		for _, r := range batch {
 			if r.held {
 				s.drop(r.hash, r.token)
@@ -101,7 +106,7 @@ func (s *Store) removeQueued(ctx context.Context) {
 	}
 }
 
-func (s *Store) removeBatch(ctx context.Context, batch []*removal) {
+func (s *Store) removeBatch(ctx context.Context, by []byte, batch []*removal) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	byHash := make(map[string]*removal, len(batch))
@@ -113,7 +118,7 @@ func (s *Store) removeBatch(ctx context.Context, batch []*removal) {
 		}
 		byHash[string(r.hash)] = r
 	}
-	query, args := s.removeQuery(byHash)
+	query, args := s.removeQuery(by, byHash)
 	lost, err := s.do(ctx, true, func(ctx context.Context, c *sql.Conn, lost bool) error {
 		err := s.rows(ctx, c, query, args, func(rows *sql.Rows) error {
 			var hash []byte
@@ -138,7 +143,7 @@ func (s *Store) removeBatch(ctx context.Context, batch []*removal) {
 		r.err, r.maybe = err, r.maybe || lost && err != nil
 	}
 	for _, r := range twice {
-		s.removeBatch(ctx, []*removal{r})
+		s.removeBatch(ctx, by, []*removal{r})
 	}
 }
 
@@ -148,18 +153,20 @@ func (s *Store) removedBefore(ctx context.Context, c querier, byHash map[string]
 		if r.held {
 			continue
 		}
-		is, err := s.integers(ctx, c, 2, s.q.ended, r.hash)
+		is, err := s.standing(ctx, c, r.hash)
 		if err != nil {
 			return err
 		}
-		// It is gone. Within the lease nobody else can have removed it.
-		r.held = len(is) == 0 && s.sure(r.hash, r.token)
-		r.maybe = len(is) == 0
+		if is.owner == nil || is.token != r.token { // it is gone, or was and has begun anew
+			r.held = s.sure(r.hash, r.token) // nobody else can have let others have it
+			r.maybe = !r.held
+		}
 	}
 	return nil
 }
 
-func (s *Store) removeQuery(byHash map[string]*removal) (string, []any) {
+func (s *Store) removeQuery(by []byte, byHash map[string]*removal) (string, []any) {
+	first, last := s.after(by)
 	if s.d.unnest {
 		var hashes, tokens strings.Builder
 		sep := "{"
@@ -168,9 +175,9 @@ func (s *Store) removeQuery(byHash map[string]*removal) (string, []any) {
 			tokens.WriteString(sep + strconv.FormatInt(r.token, 10))
 			sep = ","
 		}
-		return s.q.remove, []any{hashes.String() + "}", tokens.String() + "}"}
+		return s.q.remove, []any{hashes.String() + "}", tokens.String() + "}", first, last}
 	}
-	args := make([]any, 0, 2*len(byHash))
+	args := append(make([]any, 0, 2+2*len(byHash)), first, last)
 	for _, r := range byHash {
 		args = append(args, r.hash, r.token)
 	}

@@ -228,6 +228,17 @@ func (s *Store) drop(hash []byte, token int64) {
 	delete(s.held, holding{string(hash), token})
 }
 
+// doubt says that an end of this claim may be under way still: what is found ended need not be what a later call has done.
+// Close gives it back all the same.
+func (s *Store) doubt(hash []byte, token int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, now := holding{string(hash), token}, time.Now()
+	if s.held[h].After(now) {
+		s.held[h] = now
+	}
+}
+
 // sure reports whether nobody else can have claimed what this store holds: not past its lease, by the wall or by
 // monotonic time, whichever has moved more.
 func (s *Store) sure(hash []byte, token int64) bool {

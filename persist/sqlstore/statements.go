@@ -15,9 +15,11 @@ const (
 	isFree = `held_until <= {now}`
 	// No claim, or that under which ClaimDue puts off a record that it cannot read.
 	isOpen = `(` + isFree + ` OR owner = {nobody})`
-	isMine = `ref_hash = ? AND token = ? AND held_until > {now}`
-	// Held, and no INSERT is known that may come.
-	isOver = `held_until > {now} AND sweep_at IS NULL`
+	isHeld = `ref_hash = ? AND token = ? AND held_until > {now}`
+	// Held, and not changed by a later call of the same store: see Store.after.
+	isMine = isHeld + ` AND owner NOT BETWEEN ? AND ?`
+	// The same of a row where no INSERT is known that may come.
+	isOver = `owner NOT BETWEEN ? AND ? AND held_until > {now} AND sweep_at IS NULL`
 	isDue  = `due_order IS NOT NULL AND ` + isFree + ` AND (state <> 0 OR not_before <= {now})`
 	// A settled operation past both times is not there, one past the first is a name.
 	isGone  = `state <> 0 AND owed = 0 AND ` + isFree + ` AND keep_body <= {now} AND keep_name <= {now}`
@@ -52,7 +54,7 @@ const (
 		`answer_body = NULL, truncated = 0, keep_body = {never}, keep_name = {never}, owed = 0, ` +
 		`sweep_at = CASE WHEN sweep_at > {now} THEN ` + until + ` END, `
 	revive = `UPDATE {operations} SET scope = ?, id = ?, ` + request + `owner = ?, token = {next}, held_until = `
-	take   = `UPDATE {operations} SET token = {next}, held_until = {now} + ?, owner = ? WHERE ref_hash = ? AND (` + isOpen + ` OR owner = ?) AND `
+	take   = `UPDATE {operations} SET token = {next}, held_until = {now} + ?, owner = ? WHERE ref_hash = ? AND (` + isOpen + ` OR owner BETWEEN ? AND ?) AND `
 )
 
 // statements are the texts for one dialect and one set of tables.
@@ -66,7 +68,7 @@ type statements struct {
 	putOff                                  string
 	remove                                  string // of many, with two arrays
 	removeHead, removeOne                   string // of many, as a list
-	forget, seen, get, owned, ended         string
+	forget, seen, get, owned, standing      string
 	sweepGone, sweepBare                    string
 	notify                                  string
 	harmless                                []string // what the store does to its tables, done to no row
@@ -104,7 +106,7 @@ func (o Options) statements() statements {
 		revive:     revive + `{now} + ? WHERE ref_hash = ? AND token = ? AND ` + isGone + returning,
 		enqueue:    insert + `0) ` + conflict,
 		reviveFree: revive + `0 WHERE ref_hash = ? AND ` + isGone,
-		withdraw:   `UPDATE {operations} SET ` + marker + ` WHERE ref_hash = ? AND (owner = ? AND state = 0 OR ` + isGone + `)`,
+		withdraw:   `UPDATE {operations} SET ` + marker + ` WHERE ref_hash = ? AND (owner BETWEEN ? AND ? AND state = 0 OR ` + isGone + `)`,
 		prevent: `INSERT INTO {operations} (ref_hash, scope, id, named, created, op_key, method, target, fingerprint, key_life, ` +
 			`attempts, first_sent, seen, not_before, parked, poll_url, last_status, last_error, state, owner, token, held_until, sweep_at) ` +
 			`VALUES (?, ?, ?, 0, {never}, {none}, {none}, {none}, ?, 0, 0, {never}, {never}, {never}, 0, {none}, 0, {none}, 4, ` +
@@ -116,15 +118,15 @@ func (o Options) statements() statements {
 
 		mark: `UPDATE {operations} SET due_order = CASE WHEN owed = 1 OR (state = 0 AND ? = 0) THEN created END, ` +
 			`attempts = ?, first_sent = ?, seen = ?, not_before = ?, parked = ?, poll_url = ?, last_status = ?, ` +
-			`last_error = ?, held_until = {now} + ? WHERE ` + isMine,
-		replace: `UPDATE {operations} SET ` + request + `held_until = {now} + ? WHERE ` + isMine,
+			`last_error = ?, held_until = {now} + ?, owner = ? WHERE ` + isMine,
+		replace: `UPDATE {operations} SET ` + request + `held_until = {now} + ?, owner = ? WHERE ` + isMine,
 		settle: `UPDATE {operations} SET state = ?, status = ?, answer_header = ?, answer_body = ?, truncated = ?, reason = ?, ` +
 			`keep_body = ?, keep_name = ?, owed = ?, due_order = CASE WHEN ? = 1 THEN created END, ` + sweepAt +
-			`, held_until = 0 WHERE ` + isMine,
+			`, held_until = 0, owner = ? WHERE ` + isMine,
 		settleName: `UPDATE {operations} SET state = ?, reason = ?, keep_name = ?, owed = 0, due_order = NULL, ` + sweepAt +
-			`, held_until = 0, ` + bare + ` WHERE ` + isMine,
-		free:   `UPDATE {operations} SET held_until = 0 WHERE ` + isMine,
-		putOff: `UPDATE {operations} SET owner = {nobody} WHERE ` + isMine,
+			`, held_until = 0, ` + bare + `, owner = ? WHERE ` + isMine,
+		free:   `UPDATE {operations} SET held_until = 0, owner = ? WHERE ` + isMine,
+		putOff: `UPDATE {operations} SET owner = {nobody} WHERE ` + isHeld,
 
 		remove: `DELETE FROM {operations} o USING unnest(?::text::bytea[], ?::text::bigint[]) AS v (h, t) ` +
 			`WHERE ref_hash = v.h AND token = v.t AND ` + isOver + ` RETURNING ref_hash`,
@@ -136,7 +138,8 @@ func (o Options) statements() statements {
 			`CASE WHEN reason = ? THEN 1 ELSE 0 END, CASE WHEN state = 0 AND reason = {none} THEN 1 ELSE 0 END FROM {operations} WHERE ref_hash = ?`,
 		get:   `SELECT ` + columns + ` FROM {operations} WHERE ref_hash = ?`,
 		owned: `SELECT ` + columns + ` FROM {operations} WHERE ref_hash = ? AND owner = ?`,
-		ended: `SELECT token, held_until FROM {operations} WHERE ref_hash = ?`,
+
+		standing: `SELECT owner, token, CASE WHEN held_until > {now} THEN 1 ELSE 0 END FROM {operations} WHERE ref_hash = ?`,
 
 		sweepGone: sweep(`DELETE FROM`, ``, isGone),
 		sweepBare: sweep(`UPDATE`, `SET sweep_at = keep_name, `+bare, isBare),
@@ -165,7 +168,7 @@ func (o Options) statements() statements {
 	for _, text := range []*string{
 		&s.begin, &s.beginAgain, &s.revive, &s.enqueue, &s.reviveFree, &s.withdraw, &s.prevent, &s.takePending, &s.takeWhole,
 		&s.takeDue, &s.lockDue, &s.anyDue, &s.mark, &s.replace, &s.settle, &s.settleName, &s.free, &s.putOff, &s.remove, &s.removeHead,
-		&s.removeOne, &s.forget, &s.seen, &s.get, &s.readable, &s.owned, &s.ended, &s.sweepGone, &s.sweepBare, &s.notify,
+		&s.removeOne, &s.forget, &s.seen, &s.get, &s.readable, &s.owned, &s.standing, &s.sweepGone, &s.sweepBare, &s.notify,
 	} {
 		*text = o.expand(*text)
 	}

@@ -37,7 +37,7 @@ CREATE TABLE samekey_operations (
     keep_body     bigint   NOT NULL DEFAULT (-9223372036854775808),
     keep_name     bigint   NOT NULL DEFAULT (-9223372036854775808),
     owed          smallint NOT NULL DEFAULT 0,
-    owner         bytea    NOT NULL, -- which call claimed it last
+    owner         bytea    NOT NULL, -- which call claimed or changed it last
     token         bigint   NOT NULL, -- of the latest claim
     held_until    bigint   NOT NULL, -- when that claim ends, by the clock of the database; 0: it has ended
     due_order     bigint             -- created, while recovery may want it; else null

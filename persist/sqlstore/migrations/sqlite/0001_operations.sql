@@ -42,7 +42,7 @@ CREATE TABLE samekey_operations (
     keep_body     integer NOT NULL DEFAULT -9223372036854775808,
     keep_name     integer NOT NULL DEFAULT -9223372036854775808,
     owed          integer NOT NULL DEFAULT 0,
-    owner         blob    NOT NULL, -- which call claimed it last
+    owner         blob    NOT NULL, -- which call claimed or changed it last
     token         integer NOT NULL, -- of the latest claim
     held_until    integer NOT NULL, -- when that claim ends; 0: it has ended
     due_order     integer           -- created, while recovery may want it; else null
