@@ -37,7 +37,8 @@ type Store interface {
 	ClaimDue(ctx context.Context, n int) ([]Entry, error)
 
 	// Mark, Replace, Settle and Release need the claim. Without it, or once it lapsed, they change nothing and return
-	// ErrClaimLost.
+	// ErrClaimLost; with Error.Maybe an earlier try of the same call may have changed it. One that arrives after a later
+	// one under the same claim changes nothing either.
 
 	// Mark overwrites Progress and renews the claim. It comes before each further send or poll.
 	Mark(ctx context.Context, c Claim, p Progress) error

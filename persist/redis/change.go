@@ -44,6 +44,9 @@ func (s *Store) change(ctx context.Context, method string, c persist.Claim, sc *
 	h := holding{hashOf(c.Ref), strconv.FormatUint(c.Token, 10)}
 	d, err := s.do(ctx, s.ask(sc, s.turn(), h.hash, append([]any{h.token}, args...)...))
 	if err != nil {
+		if ends && d.lost > 0 {
+			s.doubt(h)
+		}
 		return s.fail(method, c.Ref, d.lost > 0, err)
 	}
 	happened := d.status == "done" || ends && d.lost > 0 && s.sure(h)

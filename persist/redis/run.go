@@ -140,6 +140,16 @@ func (s *Store) drop(h holding) {
 	delete(s.held, h)
 }
 
+// doubt says that an end of this claim may be under way still: what is found ended need not be what a later call has done.
+// Close gives it back all the same.
+func (s *Store) doubt(h holding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.held[h].After(now) {
+		s.held[h] = now
+	}
+}
+
 // sure reports whether nobody else can have claimed what this store holds.
 func (s *Store) sure(h holding) bool {
 	s.mu.Lock()

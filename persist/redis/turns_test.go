@@ -330,6 +330,37 @@ func TestLateMark(t *testing.T) {
 	}
 }
 
+// TestSettleIsNotTold: a settle that never arrived is not told to have, because a late Release has ended the claim.
+func TestSettleIsNotTold(t *testing.T) {
+	t.Parallel()
+	p := fresh(t)
+	s, ctx := p.opened(t, func(o *Options) { o.Lease = time.Minute }), t.Context()
+	s.free(t, op("warm")) // the scripts are known
+	e, err := s.Claim(ctx, op("warm").Ref)
+	require.NoError(t, err)
+	require.NoError(t, s.Settle(ctx, e.Claim, persist.Answer{State: persist.Succeeded}))
+	e, err = s.Begin(ctx, op("a"))
+	require.NoError(t, err)
+	release := s.hold(t, releaseScript.sha)
+	require.True(t, maybe(t, s.Release(short(t), e.Claim)))
+	var once sync.Once
+	s.wire.delay(func(b []byte) {
+		if strings.Contains(string(b), settleScript.sha) {
+			once.Do(func() {
+				release()
+				s.wire.lose(func() {})
+			})
+		}
+	})
+	err = s.Settle(ctx, e.Claim, persist.Answer{State: persist.Succeeded})
+	require.ErrorIs(t, err, persist.ErrClaimLost)
+	require.True(t, maybe(t, err))
+	got, err := s.Get(ctx, op("a").Ref)
+	require.NoError(t, err)
+	require.Equal(t, persist.Pending, got.State())
+	p.consistent(t)
+}
+
 // TestHammer lets many callers use the same few operations over a wire that loses answers; no call may fail but for
 // that, and what is left is whole.
 func TestHammer(t *testing.T) {
