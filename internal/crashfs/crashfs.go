@@ -49,6 +49,7 @@ type FS struct {
 	durable map[string]*inode // as the disk has them
 	changes []entry           // of names, not synced
 	counts  [Kinds]int
+	handles int // open files
 	fault   fault
 	space   int64 // bytes that may still be taken; negative: no bound
 	// Before, if set, is called ahead of each call that changes something, with the FS unlocked.
@@ -66,7 +67,7 @@ type inode struct {
 	disk    []byte   // what is certain
 	pending []change // what is not
 	links   int
-	locked  bool
+	locks   map[*File]bool // true: exclusive
 }
 
 type change struct {
@@ -120,6 +121,13 @@ func (f *FS) Count(kind Kind) int {
 	return f.counts[kind]
 }
 
+// Handles tells how many files are open.
+func (f *FS) Handles() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.handles
+}
+
 func (f *FS) before(kind Kind, name string) {
 	if f.Before != nil {
 		f.Before(kind, name)
@@ -167,6 +175,7 @@ func (f *FS) OpenFile(name string, flag int) (*File, error) {
 		n.data = nil
 		n.pending = append(n.pending, change{})
 	}
+	f.handles++
 	return &File{fs: f, name: name, node: n}, nil
 }
 
@@ -365,7 +374,6 @@ type File struct {
 	fs     *FS
 	name   string
 	node   *inode
-	locks  bool
 	closed bool
 }
 
@@ -479,14 +487,32 @@ func (f *File) Linked() (bool, error) {
 	return f.node.links > 0, nil
 }
 
-// Lock is exclusive among handles, until Close.
-func (f *File) Lock() error {
+// Lock is exclusive among handles, until Unlock or Close.
+func (f *File) Lock() error { return f.lock(true) }
+
+// Share keeps others from Lock, until Unlock or Close.
+func (f *File) Share() error { return f.lock(false) }
+
+func (f *File) lock(exclusive bool) error {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
-	if f.node.locked && !f.locks {
-		return ErrLocked
+	for o, x := range f.node.locks {
+		if o != f && (x || exclusive) {
+			return ErrLocked
+		}
 	}
-	f.node.locked, f.locks = true, true
+	if f.node.locks == nil {
+		f.node.locks = map[*File]bool{}
+	}
+	f.node.locks[f] = exclusive
+	return nil
+}
+
+// Unlock ends Lock or Share.
+func (f *File) Unlock() error {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	delete(f.node.locks, f)
 	return nil
 }
 
@@ -498,8 +524,7 @@ func (f *File) Close() error {
 		return fs.ErrClosed
 	}
 	f.closed = true
-	if f.locks {
-		f.node.locked = false
-	}
+	f.fs.handles--
+	delete(f.node.locks, f)
 	return nil
 }

@@ -21,6 +21,9 @@ func (j *Journal) apply(b *batch) {
 		case b.err != nil && c.create:
 			j.idx.remove(c.slot)
 		case b.err != nil:
+			if s.token == 0 {
+				j.idx.unclaim(c.slot) // which could not be done while it was written
+			}
 		case c.left && c.create:
 			// Its caller was told that it may be recorded, and left: take it out before anyone finds it.
 			// (Without room for that it stays, as it was told.)
@@ -36,7 +39,7 @@ func (j *Journal) apply(b *batch) {
 		default:
 			j.idx.set(c.slot, c.kind, c.meta, b.loc(c.at), b.frameLen(c.at))
 			if c.ends {
-				s.token = 0
+				j.idx.unclaim(c.slot)
 			}
 		}
 	}
@@ -101,6 +104,9 @@ func (j *Journal) newest() *batch {
 // drain waits until all that is written or waits to be is decided, and returns the last of it, which tells nothing of
 // those before. Under mu, which it gives up while it waits.
 func (j *Journal) drain(ctx context.Context) (*batch, error) {
+	if j.closed {
+		return nil, errClosed // nobody may be there to write it
+	}
 	b := j.newest()
 	if b == nil {
 		return nil, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ type CheckReport struct {
 // OK reports whether nothing is damaged.
 func (r *CheckReport) OK() bool { return len(r.Damage) == 0 }
 
-// Check reads the whole journal in dir and changes nothing. It takes no lock and works beside a living owner.
+// Check reads the whole journal in dir and changes nothing. It takes no lock that an owner waits for, and works beside one.
 func Check(dir string) (CheckReport, error) {
 	v, err := ReadOnly(dir)
 	if err != nil {
@@ -65,14 +66,25 @@ func ReadOnly(dir string) (*View, error) {
 		return nil, errors.Join(prefixed(err), d.close())
 	}
 	o, _ := Options{}.filled()
-	return &View{j: &Journal{path: path, opt: o, dir: d, idx: l.idx, segs: l.segs, fill: &batch{seg: &segment{}}}, l: l}, nil
+	return &View{j: &Journal{path: path, opt: o, dir: &directory{fsys: d}, idx: l.idx, segs: l.segs, fill: &batch{seg: &segment{}}}, l: l}, nil
+}
+
+// stampOf reads what an owner left, or leaves just now.
+func stampOf(d fsys) stamp {
+	f, err := d.open(lockName, os.O_RDONLY)
+	if err != nil {
+		return stamp{}
+	}
+	s := readStamp(f)
+	_ = f.Close()
+	return s
 }
 
 // loadStable reads again as long as what looks like damage keeps changing: that is a living owner at work.
 func loadStable(d fsys, path string) (*loaded, error) {
 	var before string
 	for try := 0; ; try++ {
-		l, err := load(context.Background(), d, path, 0)
+		l, err := load(context.Background(), d, path, os.O_RDONLY, stampOf(d))
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) && try < 10 {
 				continue

@@ -1,10 +1,10 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"time"
 
@@ -31,10 +31,22 @@ func (j *Journal) tend() {
 		case <-j.ctx.Done():
 			return
 		}
-		if err := j.compactWhile(j.ctx, j.wasteful); err != nil && j.ctx.Err() == nil {
+		j.saveUnsaved()
+		err := errors.Join(j.leaveDamage(j.ctx), j.compactWhile(j.ctx, j.wasteful))
+		if err != nil && j.ctx.Err() == nil {
 			j.opt.Logger.Warn("journal compaction failed, will try again", "dir", j.path, "err", err)
 		}
 	}
+}
+
+// leaveDamage goes on in a new segment if the one in use is damaged: only then can it be compacted.
+func (j *Journal) leaveDamage(ctx context.Context) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.cur().seq > j.mustCompact || j.usable() != nil {
+		return nil
+	}
+	return j.turn(ctx)
 }
 
 // Compact rewrites all that is alive and gives the rest of the disk back, whatever compaction in the background thinks of
@@ -47,8 +59,11 @@ func (j *Journal) Compact(ctx context.Context) error {
 }
 
 func (j *Journal) compactAll(ctx context.Context) error {
-	j.compacting.Lock()
+	if err := j.lockCompacting(ctx); err != nil {
+		return err
+	}
 	defer j.compacting.Unlock()
+	j.saveUnsaved()
 	j.sweep(time.Now())
 	if err := j.dropStale(ctx); err != nil {
 		return err
@@ -79,15 +94,21 @@ func (j *Journal) dropStale(ctx context.Context) error {
 		}
 		j.mu.Lock()
 	}
-	for _, p := range []**segment{&j.old, &j.next} {
-		if s := *p; s != nil && (p == &j.old || s.stale) {
-			*p = nil
+	if s := j.old; s != nil {
+		j.old = nil
+		s.release()
+		j.leftover = append(j.leftover, s.name)
+	}
+	var err error
+	if s := j.next; s != nil && s.stale {
+		// Under mu, and at once: its number is the one that is given next, and a later attempt would hit the wrong file.
+		if err = j.dir.fsys.remove(s.name); err == nil {
+			j.next = nil
 			s.release()
-			j.leftover = append(j.leftover, s.name)
 		}
 	}
 	j.mu.Unlock()
-	return j.removeLeftovers()
+	return errors.Join(err, j.removeLeftovers())
 }
 
 // turn goes on in a new segment. Under mu, which it gives up meanwhile.
@@ -146,7 +167,7 @@ func (j *Journal) sweep(at time.Time) {
 			}
 			if s.gone(now) {
 				j.idx.remove(i)
-			} else if s.bare(now) && s.size > 128 {
+			} else if s.bare(now) && s.flags&flagTomb == 0 && s.size > 128 {
 				j.idx.live -= int64(s.size - 128)
 				s.size = 128
 			}
@@ -159,9 +180,25 @@ func (j *Journal) sweep(at time.Time) {
 // then whatever removes an operation lies in the same segment as its record or a later one, never an earlier, and cannot
 // be gone before it.
 func (j *Journal) compactWhile(ctx context.Context, want func() bool) error {
-	j.compacting.Lock()
+	if err := j.lockCompacting(ctx); err != nil {
+		return err
+	}
 	defer j.compacting.Unlock()
 	return j.compactLocked(ctx, want)
+}
+
+// lockCompacting fails once Close has begun, which waits for who came before.
+func (j *Journal) lockCompacting(ctx context.Context) error {
+	if err := j.compacting.lock(ctx); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		j.compacting.Unlock()
+		return errClosed
+	}
+	return nil
 }
 
 func (j *Journal) compactLocked(ctx context.Context, want func() bool) error {
@@ -187,6 +224,8 @@ func (j *Journal) compactLocked(ctx context.Context, want func() bool) error {
 // gain little.
 var errScarce = errors.New("no space to compact")
 
+var errRestless = errors.New("they keep changing")
+
 func (j *Journal) compactOldest(ctx context.Context) error {
 	j.mu.Lock()
 	s, follower := j.segs[0], j.segs[1]
@@ -195,6 +234,7 @@ func (j *Journal) compactOldest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var refused error
 	for round := 0; ; round++ {
 		var alive int64
 		left := j.picks(0, false, func(x *slot) bool {
@@ -214,9 +254,9 @@ func (j *Journal) compactOldest(ctx context.Context) error {
 			return errScarce
 		}
 		if round > 3 {
-			return fmt.Errorf("%s: %d records could not be moved", s.name, len(left))
+			return fmt.Errorf("%s: %d records could not be moved: %w", s.name, len(left), cmp.Or(refused, errRestless))
 		}
-		if err := j.moveAll(ctx, left, s); err != nil {
+		if refused, err = j.moveAll(ctx, left, s); err != nil {
 			return err
 		}
 	}
@@ -224,16 +264,36 @@ func (j *Journal) compactOldest(ctx context.Context) error {
 	if err := j.trim(ctx, follower.seq); err != nil {
 		return err
 	}
+	clear(j.stuck)
 	j.mu.Lock()
 	j.segs = j.segs[1:]
-	if j.old == nil && s.refs == 1 && s.size == j.opt.SegmentSize && s.seq > j.mustCompact {
-		j.old = s // nobody reads it any more, and nobody can come to
-	} else {
+	// Nobody here reads it any more, and nobody can come to; the lock says whether another process does.
+	keep := j.old == nil && s.refs == 1 && s.size == j.opt.SegmentSize && s.seq > j.mustCompact && s.f.lock() == nil
+	if !keep {
 		s.release()
 		j.leftover = append(j.leftover, s.name)
 	}
 	j.mu.Unlock()
+	if keep {
+		j.keep(s)
+	}
 	return j.removeLeftovers()
+}
+
+// keep holds s back to make the next segment of it. Its name must not be that of a segment any more: should the trim be
+// damaged some day, what it holds would count again, and what removed it has gone with later files.
+func (j *Journal) keep(s *segment) {
+	name := s.name
+	s.name = oldName(s.seq)
+	err := j.dir.change(func() error { return j.dir.rename(name, s.name) })
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err == nil {
+		j.old = s
+		return
+	}
+	s.release()
+	j.leftover = append(j.leftover, name, s.name)
 }
 
 // trim is durable when it returns nil: whatever becomes of other batches, it is this one that counts.
@@ -254,10 +314,7 @@ func (j *Journal) trim(ctx context.Context, first uint32) error {
 // removeLeftovers deletes files that are out of use. What fails is tried again, and Open would do it, too.
 func (j *Journal) removeLeftovers() error {
 	for len(j.leftover) > 0 {
-		if err := j.dir.remove(j.leftover[0]); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := j.dir.sync(); err != nil {
+		if err := j.dir.remove(j.leftover[0]); err != nil {
 			return err
 		}
 		j.leftover = j.leftover[1:]
@@ -265,61 +322,76 @@ func (j *Journal) removeLeftovers() error {
 	return nil
 }
 
-func (j *Journal) moveAll(ctx context.Context, all []pick, from *segment) error {
+// moveAll returns in refused why some may not have been moved: the disk was full when they were written.
+func (j *Journal) moveAll(ctx context.Context, all []pick, from *segment) (refused, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	var into []*batch
+	var stuck error
 	moved := 0
 	for _, p := range all {
-		n, err := j.move(ctx, p, from)
+		n, b, err := j.move(ctx, p, from)
+		if errors.As(err, new(*DamagedError)) {
+			stuck = cmp.Or(stuck, err) // the others need not wait for it
+			continue
+		}
 		if err != nil {
-			return err
+			return nil, err
+		}
+		if b != nil && (len(into) == 0 || into[len(into)-1] != b) {
+			into = append(into, b)
 		}
 		if moved += n; moved > compactBatch {
 			moved = 0
 			if _, err := j.drain(ctx); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	_, err := j.drain(ctx)
-	return err
+	if _, err := j.drain(ctx); err != nil {
+		return nil, err
+	}
+	for _, b := range into {
+		refused = cmp.Or(refused, b.err)
+	}
+	return refused, stuck
 }
 
 // move writes one record anew at the end of the log, with all that has changed since, in one frame. Under mu, which it
 // gives up meanwhile.
-func (j *Journal) move(ctx context.Context, p pick, from *segment) (int, error) {
+func (j *Journal) move(ctx context.Context, p pick, from *segment) (n int, into *batch, err error) {
 	for {
 		if err := ctx.Err(); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		s := j.idx.at(p.slot)
 		if s.opid != p.opid || s.put.seg != from.seq {
-			return 0, nil
+			return 0, nil, nil
 		}
 		now := nanos(time.Now())
 		if s.flags&flagBusy != 0 {
 			if _, err := j.drain(ctx); err != nil {
-				return 0, err
+				return 0, nil, err
 			}
 			continue
 		}
 		if s.token == 0 && s.gone(now) {
 			j.idx.remove(p.slot)
-			return 0, nil
+			return 0, nil, nil
 		}
 		rec, lost, same := j.salvage(p.slot)
 		if !same {
 			continue
 		}
 		if err := j.patience(p.opid, lost); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		if rec.ID == "" {
 			if err := j.giveUp(s, lost); err != nil {
-				return 0, err
+				return 0, nil, err
 			}
-			j.idx.remove(p.slot)
-			return 0, nil
+			j.idx.lose(p.slot)
+			return 0, nil, nil
 		}
 		bare := s.flags&flagTomb != 0 || s.token == 0 && s.bare(now)
 		s.fillIn(&rec, lost, bare)
@@ -334,16 +406,16 @@ func (j *Journal) move(ctx context.Context, p pick, from *segment) (int, error) 
 		}
 		waited, err := j.room(ctx, frameHeader+len(payload), classCompact)
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		if waited {
 			continue
 		}
 		if err := j.giveUp(s, lost); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		s.flags |= flagBusy
-		j.push(payload, c)
-		return len(payload), nil
+		into, _ = j.push(payload, c)
+		return len(payload), into, nil
 	}
 }

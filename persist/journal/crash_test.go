@@ -44,11 +44,15 @@ func (f simFile) allocate(n int64) error { return f.Allocate(n) }
 func (f simFile) sync() error            { return f.Sync() }
 func (f simFile) size() (int64, error)   { return f.Size() }
 func (f simFile) linked() (bool, error)  { return f.Linked() }
-func (f simFile) lock() error {
-	if errors.Is(f.Lock(), crashfs.ErrLocked) {
+func (f simFile) unlock() error          { return f.Unlock() }
+func (f simFile) lock() error            { return simLock(f.Lock()) }
+func (f simFile) share() error           { return simLock(f.Share()) }
+
+func simLock(err error) error {
+	if errors.Is(err, crashfs.ErrLocked) {
 		return errLocked
 	}
-	return nil
+	return err
 }
 
 // openSim opens a journal with segments of any size on a crashfs.
@@ -61,7 +65,7 @@ const tiny = 16 << 10 // segment size that rotates within a few records
 // checkSim reads a crashfs as Check would.
 func checkSim(t testing.TB, f *crashfs.FS) *loaded {
 	t.Helper()
-	l, err := load(context.Background(), simFS{f}, "/sim", 0)
+	l, err := load(context.Background(), simFS{f}, "/sim", 0, stampOf(simFS{f}))
 	require.NoError(t, err)
 	l.close()
 	return l

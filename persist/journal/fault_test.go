@@ -135,7 +135,8 @@ func TestCaseB29SyncFails(t *testing.T) {
 	j, err := openSim(disk, tiny)
 	require.NoError(t, err)
 	c := begin(t, j, 1)
-	disk.Fail(crashfs.Sync, 1, 1, syscall.EIO)
+	require.Eventually(t, func() bool { return j.Stats().Segments == 2 }, 10*time.Second, time.Millisecond) // nothing else is flushed
+	disk.FailName(crashfs.Sync, segmentName(1), 1, 1, syscall.EIO)
 	_, err = j.Begin(ctx, numbered(2))
 	var e *persist.Error
 	var p *PoisonedError

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
 // fsys is the directory that the journal lives in; tests put one beneath it that crashes.
@@ -27,7 +28,54 @@ type file interface {
 	sync() error               // contents, and what is needed to read them back
 	size() (int64, error)
 	linked() (bool, error) // whether the file still has a name
-	lock() error           // exclusive, until closed; errLocked at once if another holds it
+	lock() error           // exclusive, until closed or unlocked; errLocked at once if another holds or shares it
+	share() error          // with other readers; errLocked at once if another has locked it
+	unlock() error
+}
+
+// directory makes names durable one at a time: a flush that fails may have dropped whatever was changed before it, and no
+// later flush brings that back.
+type directory struct {
+	fsys
+	mu sync.Mutex
+}
+
+// change makes one name, or takes one away, durably.
+func (d *directory) change(f func() error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := f(); err != nil {
+		return err
+	}
+	return d.sync()
+}
+
+// remove is durable; a name that is not there is no error.
+func (d *directory) remove(name string) error {
+	return d.change(func() error {
+		if err := d.fsys.remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+// create opens a file whose name is durable then; with os.O_EXCL it makes one, and leaves nothing if it fails.
+func (d *directory) create(name string, flag int) (f file, err error) {
+	made := false
+	err = d.change(func() (err error) {
+		f, err = d.open(name, os.O_RDWR|os.O_CREATE|flag)
+		made = err == nil
+		return err
+	})
+	if err != nil && made {
+		err = errors.Join(err, f.Close())
+		if flag&os.O_EXCL != 0 {
+			err = errors.Join(err, d.fsys.remove(name))
+		}
+		return nil, err
+	}
+	return f, err
 }
 
 // osDir works through an open directory: neither a change of the working directory nor a rename of a parent misleads it.

@@ -38,10 +38,18 @@ func (f osFile) linked() (bool, error) {
 	return info.numberOfLinks > 0 && info.deletePending == 0, nil
 }
 
-func (f osFile) lock() error {
-	// Far beyond the stamp: locked bytes cannot be read through other handles.
-	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0,
-		&windows.Overlapped{OffsetHigh: 1})
+func (f osFile) lock() error  { return f.lockEx(windows.LOCKFILE_EXCLUSIVE_LOCK) }
+func (f osFile) share() error { return f.lockEx(0) }
+
+// lockedByte lies far beyond the contents: locked bytes cannot be read through other handles.
+func lockedByte() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: 1} }
+
+func (f osFile) unlock() error {
+	return os.NewSyscallError("UnlockFileEx", windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, lockedByte()))
+}
+
+func (f osFile) lockEx(how uint32) error {
+	err := windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, lockedByte())
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
 		return errLocked
 	}

@@ -117,9 +117,23 @@ func allZero(b []byte) bool {
 	return bytes.Equal(b, zeros[:len(b)])
 }
 
-const segmentSuffix = ".seg"
+const (
+	segmentSuffix = ".seg"
+	oldSuffix     = ".old"
+)
 
 func segmentName(seq uint32) string { return fmt.Sprintf("%010d%s", seq, segmentSuffix) }
+
+// oldName is that of a segment that left the journal and whose file is kept to become another.
+func oldName(seq uint32) string {
+	return strings.TrimSuffix(segmentName(seq), segmentSuffix) + oldSuffix
+}
+
+func isOldName(name string) bool {
+	digits, ok := strings.CutSuffix(name, oldSuffix)
+	_, numbered := parseSegmentName(digits + segmentSuffix)
+	return ok && numbered
+}
 
 func parseSegmentName(name string) (uint32, bool) {
 	digits, ok := strings.CutSuffix(name, segmentSuffix)

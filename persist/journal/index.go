@@ -104,6 +104,26 @@ func (x *index) remove(i uint32) {
 	x.free = i
 }
 
+// lose takes out what is on disk of slot i no more. While somebody holds it the name stays taken: a request may be under
+// way. Then put is nowhere.
+func (x *index) lose(i uint32) {
+	s := x.at(i)
+	if s.token == 0 {
+		x.remove(i)
+		return
+	}
+	x.live -= int64(s.size)
+	s.put, s.mark, s.ans, s.size = loc{}, loc{}, loc{}, 0
+}
+
+// unclaim ends the claim of slot i.
+func (x *index) unclaim(i uint32) {
+	s := x.at(i)
+	if s.token = 0; s.put.seg == 0 {
+		x.remove(i)
+	}
+}
+
 func (x *index) grow() {
 	old := x.buckets
 	x.buckets = make([]uint32, 2*len(old))

@@ -14,7 +14,7 @@ import (
 type Journal struct {
 	path string
 	opt  Options
-	dir  fsys
+	dir  *directory
 	held *lock
 	gen  uint64
 
@@ -39,12 +39,10 @@ type Journal struct {
 	tidied      time.Time // when it last made compaction look
 	mustCompact uint32    // segments up to this one are damaged
 
-	compacting sync.Mutex
-	leftover   []string // files to be removed, under compacting
-	stuck      struct { // the record that could not be read last, since when; under compacting
-		opid  uint64
-		since time.Time
-	}
+	compacting turnstile
+	leftover   []string             // files to be removed, under compacting
+	stuck      map[uint64]time.Time // operations that the disk does not give, and since when; under compacting
+	unsaved    []saved              // damaged bytes that a full disk could not take
 
 	// Of the committer:
 	prevSeg *segment
@@ -70,8 +68,24 @@ var (
 	errClosed   = persist.ErrClosed
 	errAnswered = errors.New("a new record has no answer")
 	errNoID     = errors.New("a record needs an ID")
+	errLost     = errors.New("it was damaged and is gone; whoever holds it can settle, replace or release it")
 	errNoState  = errors.New("an answer needs a state that is not pending")
 )
+
+// turnstile is a mutex that one can stop waiting for.
+type turnstile chan struct{}
+
+func (t turnstile) Lock()   { t <- struct{}{} }
+func (t turnstile) Unlock() { <-t }
+
+func (t turnstile) lock(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 func fail(method string, ref persist.Ref, maybe bool, err error) error {
 	return &persist.Error{Store: "journal", Method: method, Ref: ref, Maybe: maybe, Err: err}
@@ -205,6 +219,10 @@ func (j *Journal) change(ctx context.Context, method string, c persist.Claim, cl
 			}
 			return fail(method, c.Ref, false, err)
 		}
+		if method == "Mark" && j.idx.at(i).put.seg == 0 {
+			j.mu.Unlock()
+			return fail(method, c.Ref, false, errLost) // no store, no send
+		}
 		payload, ch := encode((*buf)[:0], i)
 		*buf = payload
 		waited, err := j.room(ctx, frameHeader+len(payload), cls)
@@ -225,7 +243,7 @@ func (j *Journal) change(ctx context.Context, method string, c persist.Claim, cl
 				j.idx.remove(i)
 			} else {
 				j.idx.set(i, ch.kind, ch.meta, b.loc(at), b.frameLen(at))
-				s.token = 0
+				j.idx.unclaim(i)
 			}
 			j.mu.Unlock()
 			return nil
@@ -271,13 +289,16 @@ func (j *Journal) Settle(ctx context.Context, c persist.Claim, a persist.Answer)
 	}
 	return j.change(ctx, "Settle", c, classSettle, func(buf []byte, i uint32) ([]byte, change) {
 		ch := change{lazy: a.Lazy, ends: true}
+		s, a := j.idx.at(i), a
+		if s.put.seg == 0 && a.KeepName.Before(a.KeepBody) {
+			a.KeepName = a.KeepBody // without its request no more than the name can be kept
+		}
 		ch.setAnswer(&a)
 		switch now := nanos(time.Now()); {
 		case ch.gone(now):
 			ch.kind = kindRemove
 			return appendRemove(buf, 0), ch
-		case ch.bare(now):
-			s := j.idx.at(i)
+		case ch.bare(now) || s.put.seg == 0:
 			rec := persist.Record{Ref: c.Ref, Named: s.flags&flagNamed != 0, Created: fromNanos(s.created), Answer: &a}
 			ch.kind = kindTomb
 			ch.created, ch.flags = s.created, s.flags&flagNamed|flagTomb
@@ -332,7 +353,7 @@ func (j *Journal) Release(ctx context.Context, c persist.Claim) error {
 		}
 		return fail("Release", c.Ref, false, err)
 	}
-	j.idx.at(i).token = 0
+	j.idx.unclaim(i)
 	return nil
 }
 

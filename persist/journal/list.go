@@ -106,7 +106,7 @@ func (j *Journal) claimPick(p pick, now int64) (e persist.Entry, ok bool) {
 		return e, false
 	}
 	if err != nil {
-		s.token = 0
+		j.idx.unclaim(p.slot)
 		return e, false
 	}
 	c.Ref = rec.Ref

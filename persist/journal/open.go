@@ -57,7 +57,7 @@ func open(ctx context.Context, dir fsys, path string, o Options) (_ *Journal, er
 	if err != nil {
 		return nil, err
 	}
-	j := &Journal{path: path, opt: o, dir: dir, held: held,
+	j := &Journal{path: path, opt: o, dir: &directory{fsys: dir}, held: held, compacting: make(turnstile, 1), stuck: map[uint64]time.Time{},
 		kick: make(chan struct{}, 1), tidyKick: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
 	var l *loaded
 	defer func() {
@@ -77,7 +77,7 @@ func open(ctx context.Context, dir fsys, path string, o Options) (_ *Journal, er
 	if err = held.write(j.gen, was.top, 0); err != nil {
 		return nil, fmt.Errorf("journal: stamp %s: %w", path, err)
 	}
-	if l, err = load(ctx, dir, path, os.O_RDWR); err != nil {
+	if l, err = load(ctx, dir, path, os.O_RDWR, was); err != nil {
 		return nil, err
 	}
 	j.segs = l.segs
@@ -87,7 +87,7 @@ func open(ctx context.Context, dir fsys, path string, o Options) (_ *Journal, er
 	if err = j.adopt(l, was); err != nil {
 		return nil, err
 	}
-	if !was.found || was.top == 0 {
+	if was.top != j.fill.seg.seq { // only now: until all is mended, what is missing is to be missed again
 		if err = held.write(j.gen, j.fill.seg.seq, 0); err != nil {
 			return nil, err
 		}
@@ -117,12 +117,12 @@ func (j *Journal) adopt(l *loaded, was stamp) error {
 	if err := j.quarantine(l); err != nil {
 		return err
 	}
-	keep, cur, top := j.segs[:0:0], -1, max(l.first, 1)-1
+	keep, cur := j.segs[:0:0], -1
+	top := max(l.first, 1) - 1 // the last number that is not given again
 	var drop []*segment
 	worst := uint32(0) // the last damaged one
 	for k, s := range l.segs {
 		im := l.images[k]
-		top = max(top, s.seq)
 		switch {
 		case im == nil || s.seq < l.first:
 			drop = append(drop, s)
@@ -130,9 +130,10 @@ func (j *Journal) adopt(l *loaded, was stamp) error {
 			l.report.note("%s had not been finished", s.name)
 			drop = append(drop, s)
 		case im.noHdr && im.h.salt == 0:
-			if s.seq <= was.top && im.end == 0 {
-				l.report.Damage = append(l.report.Damage, Damage{File: s.name, Err: errors.New("is empty")})
-			} else if im.end == 0 {
+			switch {
+			case im.end > 0:
+				top = max(top, s.seq)
+			case s.seq > was.top:
 				l.report.note("%s had not been finished", s.name)
 			}
 			drop = append(drop, s)
@@ -151,18 +152,9 @@ func (j *Journal) adopt(l *loaded, was stamp) error {
 			keep = append(keep, s)
 		}
 	}
-	if was.top > top {
-		l.missing(top+1, was.top+1)
-		top = was.top
-	}
+	top = max(top, was.top)
 	if cur < 0 && len(keep) > 0 {
 		cur = 0
-	}
-	if cur >= 0 {
-		// Closed in order, it ended where the stamp says.
-		if s, im := keep[cur], l.imageOf(keep[cur]); was.clean() && (s.seq < was.top || s.seq == was.top && im.end < int64(was.end)) {
-			l.report.Damage = append(l.report.Damage, Damage{File: s.name, Offset: im.end, Err: errors.New("its last entries are missing")})
-		}
 	}
 	// Behind the one in use there may be one that was prepared; it is made anew if anything is odd about it.
 	if cur >= 0 {
@@ -178,12 +170,17 @@ func (j *Journal) adopt(l *loaded, was stamp) error {
 	}
 	j.segs = keep
 	for _, s := range keep {
+		top = max(top, s.seq)
 		if err := j.mend(s, l.imageOf(s), cur >= 0 && s == keep[cur], was.clean()); err != nil {
 			return err
 		}
 	}
-	if err := j.removeSegments(drop); err != nil {
+	if err := j.removeSegments(drop, l.first); err != nil {
 		return err
+	}
+	j.leftover = append(j.leftover, l.old...)
+	if err := j.removeLeftovers(); err != nil {
+		l.report.note("%s could not be removed yet: %v", j.leftover[0], err)
 	}
 	j.report = l.report
 	j.mustCompact = worst
@@ -213,6 +210,13 @@ func (j *Journal) begins(l *loaded, top uint32) error {
 		if j.next == nil {
 			h := header{version: formatVersion, seq: top + 1, salt: newSalt(), size: j.opt.SegmentSize, first: j.segs[0].seq, gen: j.gen}
 			s, err := makeSegment(j.dir, h)
+			if err != nil && noSpace(err) && len(im.bad) == 0 {
+				// Behind it all the same, until there is space: all that may still count there was read.
+				j.prevSeg = cur
+				j.fill = j.newBatch(cur, im.end)
+				j.tight, j.prepFailed = true, time.Now()
+				return nil
+			}
 			if err != nil {
 				return err
 			}
@@ -277,39 +281,34 @@ func (j *Journal) mend(s *segment, im *image, cur, clean bool) error {
 	return s.f.sync()
 }
 
-// quarantine keeps damaged bytes before anything is changed.
+// quarantine keeps damaged bytes before anything is changed. On a full disk those of a torn tail go, as nobody was told
+// of them, and the others wait for space in memory.
 func (j *Journal) quarantine(l *loaded) error {
 	for _, q := range l.saved {
-		if err := j.setAside(q); err != nil {
+		err := j.setAside(q)
+		switch {
+		case err == nil:
+		case !noSpace(err):
 			return fmt.Errorf("journal: keep damaged bytes in %s: %w", q.name, err)
+		default:
+			l.report.note("there is no space to keep what was at %d in %s", q.off, segmentName(q.seq))
+			if !q.in(l.report.Cut, "") {
+				q.in(l.report.Damage, "")
+				j.unsaved = append(j.unsaved, q)
+			}
 		}
-	}
-	if len(l.saved) > 0 {
-		return j.dir.sync()
 	}
 	return nil
 }
 
-func (j *Journal) setAside(q saved) error {
-	f, err := j.dir.open(q.name, os.O_RDWR|os.O_CREATE)
-	if err != nil {
-		return err
-	}
-	err = writeFull(f, q.data, 0)
-	if err == nil {
-		err = f.sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
 // removeSegments removes segments that are no longer part of the journal, oldest first, each durably before the next.
-func (j *Journal) removeSegments(segs []*segment) error {
+// Names below first can wait: they are not given again.
+func (j *Journal) removeSegments(segs []*segment, first uint32) error {
 	for _, s := range segs {
 		s.release()
-		if err := j.dir.remove(s.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := j.dir.sync(); err != nil {
+		if seqOf(s.name) < first {
+			j.leftover = append(j.leftover, s.name)
+		} else if err := j.dir.remove(s.name); err != nil {
 			return err
 		}
 	}
@@ -340,6 +339,9 @@ func (j *Journal) Close() error {
 	j.mu.Unlock()
 	j.cancel()
 	j.tending.Wait()
+	j.compacting.Lock() // no compaction is under way, and none begins
+	defer j.compacting.Unlock()
+	j.saveUnsaved()
 	close(j.stop)
 	<-j.stopped
 	j.wg.Wait()

@@ -60,6 +60,9 @@ func (p *part) read() ([]byte, error) {
 	if p.buf != nil {
 		return p.buf, nil
 	}
+	if p.seg == 0 {
+		return nil, errLost
+	}
 	if p.from == nil {
 		return nil, errors.New("segment is gone")
 	}
@@ -161,9 +164,17 @@ func (j *Journal) salvage(i uint32) (rec persist.Record, lost []*DamagedError, s
 	j.mu.Lock()
 	j.unview(v)
 	same = s.opid == was.opid && s.hash == was.hash && s.put == was.put && s.mark == was.mark && s.ans == was.ans && s.flags&flagBusy == 0
-	if same && len(lost) > 0 && s.flags&flagDamaged == 0 {
+	switch {
+	case !same:
+	case len(lost) == 0:
+		s.flags &^= flagDamaged // the disk gives it again
+	case s.flags&flagDamaged == 0:
 		s.flags |= flagDamaged
 		j.opt.Logger.Error("journal record cannot be read back", "dir", j.path, "err", lost[0])
+		for _, e := range lost {
+			j.mustCompact = max(j.mustCompact, seqOf(e.File))
+		}
+		j.tidy() // until compaction has seen to it, it blocks its name
 	}
 	return rec, lost, same
 }
@@ -247,7 +258,12 @@ func (j *Journal) unclaim(c persist.Claim) {
 	defer j.mu.Unlock()
 	for i := j.idx.first(j.idx.hash(c.Ref)); i != 0; i = j.idx.after(i) {
 		if s := j.idx.at(i); s.token == c.Token {
-			s.token = 0
+			if s.flags&flagBusy == 0 {
+				j.idx.unclaim(i)
+			} else {
+				s.token = 0
+			}
+			return
 		}
 	}
 }

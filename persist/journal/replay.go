@@ -17,20 +17,23 @@ type loaded struct {
 	segs   []*segment        // oldest first, with those that hold no frame yet
 	images []*image          // of segs, without their bytes
 	saved  []saved           // damaged bytes, to be set aside
+	old    []string          // files kept to become segments
 	first  uint32            // segments below are no longer part of it
 	opid   uint64            // highest seen
 	gen    uint64
 	report Report
 }
 
-// saved is a copy of damaged bytes.
+// saved is a copy of damaged bytes, and where they were.
 type saved struct {
 	name string
 	data []byte
+	seq  uint32
+	off  int64
 }
 
-// load reads all segments. On success the caller closes them.
-func load(ctx context.Context, dir fsys, path string, flag int) (l *loaded, err error) {
+// load reads all segments, and misses what the last owner's stamp tells of. On success the caller closes them.
+func load(ctx context.Context, dir fsys, path string, flag int, was stamp) (l *loaded, err error) {
 	l = &loaded{dir: dir, idx: newIndex(), ops: map[uint64]uint32{}, report: Report{Dir: path}}
 	defer func() {
 		if err != nil {
@@ -62,7 +65,35 @@ func load(ctx context.Context, dir fsys, path string, flag int) (l *loaded, err 
 		l.images = append(l.images, im)
 	}
 	l.finish()
+	l.against(was)
 	return l, nil
+}
+
+// against reports what the last owner had and is not there.
+func (l *loaded) against(was stamp) {
+	top := max(l.first, 1) - 1
+	var cur *segment // in use: the last with a frame, or the first
+	var end int64
+	for k, s := range l.segs {
+		top = max(top, s.seq)
+		im := l.images[k]
+		switch {
+		case im == nil || s.seq < l.first || im.foreign:
+		case im.noHdr && im.h.salt == 0:
+			if s.seq <= was.top && im.end == 0 {
+				l.report.Damage = append(l.report.Damage, Damage{File: s.name, Err: errors.New("is empty")})
+			}
+		case cur == nil || im.frames > 0:
+			cur, end = s, im.end
+		}
+	}
+	if was.top > top {
+		l.missing(top+1, was.top+1)
+	}
+	// Closed in order, it ended where the stamp says.
+	if cur != nil && was.clean() && (cur.seq < was.top || cur.seq == was.top && end < int64(was.end)) {
+		l.report.Damage = append(l.report.Damage, Damage{File: cur.name, Offset: end, Err: errors.New("its last entries are missing")})
+	}
 }
 
 // finish takes out what lies in segments that are no longer part of the journal, and looks for those that should be.
@@ -109,6 +140,9 @@ func (l *loaded) openAll(flag int) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
+		if isOldName(name) {
+			l.old = append(l.old, name)
+		}
 		seq, ok := parseSegmentName(name)
 		if !ok {
 			continue
@@ -119,6 +153,11 @@ func (l *loaded) openAll(flag int) error {
 		}
 		if err != nil {
 			return err
+		}
+		// An owner beside us does not write over what we share.
+		if flag == os.O_RDONLY && errors.Is(f.share(), errLocked) {
+			_ = f.Close()
+			continue // it is about to
 		}
 		s := &segment{name: name, f: f, refs: 1, header: header{seq: seq}}
 		l.segs = append(l.segs, s)
@@ -155,8 +194,8 @@ func (l *loaded) segment(k int, im *image) error {
 		return nil
 	}
 	if im.noHdr {
-		if im.blank() {
-			im.end = 0 // never finished
+		if im.unfinished() {
+			im.end = 0
 			return nil
 		}
 		if im.h.salt == 0 {
@@ -226,7 +265,7 @@ func (l *loaded) save(im *image, h hole, err error) Damage {
 	d := Damage{File: im.name, Offset: h.off, Length: h.end - h.off, Frames: max(0, h.frames), Err: err}
 	if data := im.b[h.off:h.end]; !allZero(data) {
 		d.Quarantine = fmt.Sprintf("quarantine-%010d-%010d.bin", seqOf(im.name), h.off)
-		l.saved = append(l.saved, saved{d.Quarantine, slices.Clone(data)})
+		l.saved = append(l.saved, saved{d.Quarantine, slices.Clone(data), seqOf(im.name), h.off})
 	}
 	return d
 }

@@ -38,6 +38,17 @@ func (d Damage) String() string {
 	return s
 }
 
+// in finds q in list, and says where it is kept.
+func (q *saved) in(list []Damage, name string) bool {
+	for i := range list {
+		if d := &list[i]; d.File == segmentName(q.seq) && d.Offset == q.off && d.Length == int64(len(q.data)) {
+			d.Quarantine = name
+			return true
+		}
+	}
+	return false
+}
+
 // Empty reports whether there is nothing to tell.
 func (r *Report) Empty() bool { return len(r.Damage)+len(r.Cut)+len(r.Notes) == 0 }
 

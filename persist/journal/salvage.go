@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -42,17 +44,22 @@ func (j *Journal) patience(opid uint64, lost []*DamagedError) error {
 		if errors.Is(e, errChecksum) || errors.Is(e, errFormat) {
 			continue
 		}
-		if j.stuck.opid != opid {
-			j.stuck.opid, j.stuck.since = opid, time.Now()
+		since, ok := j.stuck[opid]
+		if !ok {
+			since = time.Now()
+			j.stuck[opid] = since
 		}
-		if time.Since(j.stuck.since) < giveUpAfter {
+		if time.Since(since) < giveUpAfter {
 			return e
 		}
+		return nil
 	}
+	delete(j.stuck, opid)
 	return nil
 }
 
-// giveUp keeps the bytes of what was lost of s, and reports them. Under mu.
+// giveUp keeps the bytes of what was lost of s, and reports them. A full disk must not keep compaction from making space:
+// then they wait for it in memory. Under mu.
 func (j *Journal) giveUp(s *slot, lost []*DamagedError) error {
 	for _, e := range lost {
 		if slices.ContainsFunc(j.report.Damage, func(d Damage) bool { return d.File == e.File && d.Offset == e.Offset }) {
@@ -68,7 +75,11 @@ func (j *Journal) giveUp(s *slot, lost []*DamagedError) error {
 				}
 				d.Length = int64(len(data))
 				d.Quarantine = fmt.Sprintf("quarantine-%010d-%010d.bin", from.seq, d.Offset)
-				if err := errors.Join(j.setAside(saved{d.Quarantine, data}), j.dir.sync()); err != nil {
+				q := saved{d.Quarantine, data, from.seq, d.Offset}
+				if err := j.setAside(q); noSpace(err) {
+					d.Quarantine = ""
+					j.unsaved = append(j.unsaved, q)
+				} else if err != nil {
 					return err
 				}
 			}
@@ -77,6 +88,43 @@ func (j *Journal) giveUp(s *slot, lost []*DamagedError) error {
 		j.opt.Logger.Error("journal is damaged", "dir", j.path, "damage", d.String())
 	}
 	return nil
+}
+
+// setAside leaves nothing if it fails, but what was kept under this name before.
+func (j *Journal) setAside(q saved) error {
+	f, err := j.dir.create(q.name, os.O_EXCL)
+	made := err == nil
+	if errors.Is(err, fs.ErrExist) {
+		f, err = j.dir.create(q.name, 0)
+	}
+	if err == nil {
+		err = writeFull(f, q.data, 0)
+		if err == nil {
+			err = f.sync()
+		}
+		err = errors.Join(err, f.Close())
+		if err != nil && made {
+			err = errors.Join(err, j.dir.remove(q.name))
+		}
+	}
+	if noSpace(err) {
+		return &NoSpaceError{Path: j.path, Err: err}
+	}
+	return err
+}
+
+// saveUnsaved tries again to keep what a full disk had no space for.
+func (j *Journal) saveUnsaved() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for len(j.unsaved) > 0 {
+		q := j.unsaved[0]
+		if err := j.setAside(q); err != nil {
+			return
+		}
+		q.in(j.report.Damage, q.name)
+		j.unsaved = j.unsaved[1:]
+	}
 }
 
 // claimAny claims for Forget: tombstones, and what cannot be read back, too. Of the latter it may know no more than the

@@ -87,8 +87,12 @@ func (im *image) readTop(seq uint32) {
 	im.last = h.seed()
 }
 
-// blank: nothing but zeros, as a segment is until its header is written.
-func (im *image) blank() bool { return len(im.bad) == 0 && allZero(im.b) }
+// unfinished: nothing but zeros, as a segment is until its header is written, or the second header, torn, which is
+// written before the first.
+func (im *image) unfinished() bool {
+	b, n := im.b, len(im.b)
+	return len(im.bad) == 0 && allZero(b[:min(headerCopy, n)]) && allZero(b[min(headerCopy+headerSize, n):])
+}
 
 // walk hands each good frame to fn, in order, and notes the holes between them. A place that holds no frame is the end
 // only if no frame follows: the salt, which nobody else knows, tells frames from everything else.

@@ -37,20 +37,20 @@ func (s *segment) limit(c class) int64 {
 
 // makeSegment prepares a file: space first, zeros over all of it, and only then the header, so that a crash leaves
 // something blank, or a segment.
-func makeSegment(dir fsys, h header) (*segment, error) {
+func makeSegment(dir *directory, h header) (*segment, error) {
 	name := segmentName(h.seq)
-	f, err := dir.open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	f, err := dir.create(name, os.O_EXCL)
 	if errors.Is(err, fs.ErrExist) {
 		// Left by an attempt that failed and could not clean up after itself.
 		if err := dir.remove(name); err != nil {
 			return nil, err
 		}
-		f, err = dir.open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+		f, err = dir.create(name, os.O_EXCL)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := fillSegment(dir, f, h); err != nil {
+	if err := fillSegment(f, h); err != nil {
 		return nil, errors.Join(err, f.Close(), dir.remove(name))
 	}
 	return &segment{header: h, name: name, f: f, refs: 1, crc: h.seed()}, nil
@@ -61,29 +61,24 @@ var errNoOld = errors.New("no segment to use again")
 // reuseSegment makes a segment of one that compaction took out of use: its space is prewritten already, and the new salt
 // makes what lies there nothing. The name is durable before the header is touched, so that at any instant the file is
 // the old segment, which the log has declared out of use, or the new one.
-func reuseSegment(dir fsys, old *segment, h header) (*segment, error) {
+func reuseSegment(dir *directory, old *segment, h header) (*segment, error) {
 	h.stale = true
 	s := &segment{header: h, name: segmentName(h.seq), f: old.f, refs: 1, crc: h.seed()}
-	err := dir.rename(old.name, s.name)
-	if err == nil {
-		err = dir.sync()
-	}
+	err := dir.change(func() error { return dir.rename(old.name, s.name) })
 	if err == nil {
 		err = writeHeader(s.f, h)
 	}
+	if err == nil {
+		err = s.f.unlock()
+	}
 	if err != nil {
 		_ = old.f.Close() // nothing in it matters
-		for _, name := range []string{old.name, s.name} {
-			if e := dir.remove(name); e != nil && !errors.Is(e, fs.ErrNotExist) {
-				err = errors.Join(err, e)
-			}
-		}
-		return nil, err
+		return nil, errors.Join(err, dir.remove(old.name), dir.remove(s.name))
 	}
 	return s, nil
 }
 
-func fillSegment(dir fsys, f file, h header) error {
+func fillSegment(f file, h header) error {
 	if err := f.allocate(h.size); err != nil {
 		return err
 	}
@@ -93,10 +88,7 @@ func fillSegment(dir fsys, f file, h header) error {
 	if err := f.sync(); err != nil {
 		return err
 	}
-	if err := writeHeader(f, h); err != nil {
-		return err
-	}
-	return dir.sync()
+	return writeHeader(f, h)
 }
 
 // writeHeader flushes after each copy: one of them is whole at any time.

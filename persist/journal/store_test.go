@@ -85,7 +85,7 @@ func TestStore(t *testing.T) {
 		Durable: true,
 		Bubble:  true,
 		Crash:   func(s persist.Store) { kill(s.(*Journal)) },
-		Break:   func(s persist.Store) { s.(*Journal).dir.(*brokenFS).broken.Store(true) },
+		Break:   func(s persist.Store) { s.(*Journal).dir.fsys.(*brokenFS).broken.Store(true) },
 	})
 }
 
