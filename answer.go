@@ -3,6 +3,7 @@ package samekey
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -174,8 +175,9 @@ func (cut) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 // pending until the caller has read it to its end, or closed it.
 type handover struct {
 	k      *call
-	shared *answer // for who brings the same key of its own meanwhile; nil where nobody can
-	mu     sync.Mutex
+	shared *answer    // for who brings the same key of its own meanwhile; nil where nobody can
+	ending sync.Mutex // held while the store is asked: to renew the claim, or to end
+	mu     sync.Mutex // over claim and ended, and never for long: a recovery waits for it
 	claim  persist.Claim
 	ended  bool
 	beat   *time.Timer // renews a claim that would lapse
@@ -196,25 +198,33 @@ func (k *call) handOver(a *answer) {
 	k.open[k.rec.Ref] = h
 	k.mu.Unlock()
 	if lease := k.plan.lease; lease > 0 { // read slowly, it would be sent again by a recovery
-		h.mu.Lock()
+		h.ending.Lock()
 		h.beat = time.AfterFunc(lease/3, func() { h.renew(lease / 3) })
-		h.mu.Unlock()
+		h.ending.Unlock()
 	}
 }
 
 // renew keeps the claim while the caller reads.
 func (h *handover) renew(every time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
+	h.ending.Lock()
+	defer h.ending.Unlock()
+	claim, ended := h.has()
+	if ended {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), every)
 	defer cancel()
-	if err := h.k.store.Mark(ctx, h.claim, h.k.rec.Progress); err != nil {
+	if err := h.k.store.Mark(ctx, claim, h.k.rec.Progress); err != nil {
 		h.k.storeFailed(err)
 	}
 	h.beat.Reset(every)
+}
+
+// has returns the claim by now, and whether the caller has done.
+func (h *handover) has() (claim persist.Claim, ended bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.claim, h.ended
 }
 
 // adopt takes the claim of a recovery that found the operation, as its own had lapsed; false if nobody reads any more.
@@ -236,22 +246,32 @@ func (c *core) handingOver(ref Ref) *handover {
 
 // done settles, the first time.
 func (h *handover) done() {
-	h.end(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // lazy or not, a store may wait
-		defer cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // lazy or not, a store may wait
+	defer cancel()
+	h.end(ctx, func() {
 		// It leaves the store.
 		kept := persist.Answer{State: Succeeded, Status: h.k.last.status(), Lazy: h.k.lazy(Succeeded)}
-		h.k.claim = h.claim
-		err := h.k.unhurried(Pending, func() error { return h.k.store.Settle(ctx, h.k.claim, kept) })
-		h.claim, h.k.claim = h.k.claim, persist.Claim{}
+		var claim persist.Claim
+		settle := func() error {
+			claim, _ = h.has()
+			h.k.claim = claim
+			return h.k.unhurried(Pending, func() error { return h.k.store.Settle(ctx, h.k.claim, kept) })
+		}
+		err := settle()
+		if errors.Is(err, persist.ErrClaimLost) { // to a recovery of this client, perhaps, which is about to have it adopted
+			err = h.k.afresh(ctx, h.k.rec.Ref, settle)
+		}
+		h.mu.Lock()
+		switch {
+		case err == nil:
+			h.claim = persist.Claim{}
+		case h.claim == claim: // else one more was adopted
+			h.claim = h.k.claim
+		}
+		h.mu.Unlock()
+		h.k.claim = persist.Claim{}
 		if err != nil {
 			h.k.storeFailed(err)
-			if h.claim.Token == 0 {
-				return
-			}
-			if err := h.k.store.Release(ctx, h.claim); err != nil { // for a recovery of this process
-				h.k.storeFailed(err)
-			}
 			return
 		}
 		h.k.observe(Event{Step: StepSettled, State: Succeeded, Status: kept.Status})
@@ -259,25 +279,28 @@ func (h *handover) done() {
 }
 
 // release leaves the operation pending.
-func (h *handover) release(ctx context.Context) {
-	h.end(func() {
-		if err := h.k.store.Release(ctx, h.claim); err != nil {
-			h.k.storeFailed(err)
-		}
-	})
-}
+func (h *handover) release(ctx context.Context) { h.end(ctx, func() {}) }
 
-func (h *handover) end(f func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
+// end ends the handover by f, and gives back the claim that f leaves, for a recovery of this process.
+func (h *handover) end(ctx context.Context, f func()) {
+	h.ending.Lock()
+	defer h.ending.Unlock()
+	if _, ended := h.has(); ended {
 		return
 	}
-	h.ended = true
 	if h.beat != nil {
 		h.beat.Stop()
 	}
 	f()
+	h.mu.Lock()
+	h.ended = true
+	claim := h.claim
+	h.mu.Unlock()
+	if claim.Token != 0 {
+		if err := h.k.store.Release(ctx, claim); err != nil {
+			h.k.storeFailed(err)
+		}
+	}
 	h.k.mu.Lock()
 	if h.k.open[h.k.rec.Ref] == h {
 		delete(h.k.open, h.k.rec.Ref)
@@ -367,9 +390,11 @@ func (c *core) remembered(ref Ref) *unwritten {
 	return c.conflicts[ref]
 }
 
-// forget is for the calls that may move a conflict.
-func (c *core) forget(ref Ref) {
+// forget is for the calls that may move a conflict; it reports whether there was one.
+func (c *core) forget(ref Ref) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_, was := c.conflicts[ref]
 	delete(c.conflicts, ref)
+	return was
 }

@@ -1,6 +1,7 @@
 package samekey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func (k *call) poll() {
 	con := k.plan.contract
 	link := k.rec.Progress.PollURL
 	if link == "" {
-		if link = k.pollLink(); link == "" && !con.Poll.Resend {
+		if link = k.pollLink(k.url()); link == "" && !con.Poll.Resend {
 			k.limit = errNoPollAddress
 			return
 		}
@@ -47,7 +48,9 @@ func (k *call) poll() {
 		if k.wait = k.pollWait(); first && k.last.Resp == nil { // recovered: it is due
 			k.wait = 0
 		}
-		if end, ok := k.endTime(); ok && time.Now().Add(k.wait).After(end) {
+		end, ok := k.endTime()
+		late := ok && time.Now().Add(k.wait).After(end)
+		if late && (con.Poll.Resend || k.rec.Progress.PollURL == link) {
 			k.limit = k.tooLate()
 			return
 		}
@@ -58,10 +61,14 @@ func (k *call) poll() {
 			continue
 		}
 		p, now := k.rec.Progress, time.Now()
-		p.PollURL, p.NotBefore = link, now.Add(k.wait)
+		p.PollURL, p.NotBefore, p.Parked = link, now.Add(k.wait), false // from now on it is only asked about
 		k.seen(&p, now)
 		if err := k.mark(p); err != nil {
 			k.stopPolling(err)
+			return
+		}
+		if late { // the next process asks there
+			k.limit = k.tooLate()
 			return
 		}
 		if k.limit = k.lapses(); k.limit != nil {
@@ -78,12 +85,11 @@ func (k *call) poll() {
 				return
 			}
 		}
-		if !k.ask(link) {
+		next, again := k.ask(link)
+		if !again {
 			return
 		}
-		if next := k.pollLink(); next != "" {
-			link = next
-		}
+		link = next
 	}
 }
 
@@ -92,12 +98,12 @@ var errNoPollAddress = errors.New("samekey: the answer names no address of its o
 // stopPolling ends the call: what was sent is with the server.
 func (k *call) stopPolling(err error) { k.end, k.prior = err, true }
 
-// ask polls once; true: not done yet.
-func (k *call) ask(link string) bool {
+// ask polls once; again: it is not done yet, and next is where to ask.
+func (k *call) ask(link string) (next string, again bool) {
 	target, err := url.Parse(link)
 	if err != nil {
 		k.stopPolling(err)
-		return false
+		return "", false
 	}
 	k.last.drop()
 	x := &k.exchange
@@ -113,28 +119,27 @@ func (k *call) ask(link string) bool {
 	if res.Err != nil {
 		if ended := k.ended(); ended != nil {
 			k.stopPolling(ended)
-			return false
+			return "", false
 		}
 		e.Err = k.redact(res.Err)
 		k.observe(e)
-		return true // asked again, as long as there is time
+		return link, true // as long as there is time
 	}
 	k.polled = true
 	status := res.Resp.StatusCode
 	e.Status = status
 	k.observe(e)
 	con := k.plan.contract
-	again := func() bool {
-		(&attempt{Result: res}).drop()
-		k.retryAfter(res.Resp)
-		return true
-	}
 	switch {
 	case status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests:
-		return again()
+		(&attempt{Result: res}).drop()
+		k.retryAfter(res.Resp)
+		return link, true
 	case status == http.StatusAccepted, con.processing.match(status, res.Resp.Header, res.Body):
 		k.last.Result, k.last.dropped = wire.Result{Resp: res.Resp, Body: res.Body}, res.Rest != nil
-		return again()
+		(&attempt{Result: res}).drop()
+		k.retryAfter(res.Resp)
+		return cmp.Or(k.pollLink(target), link), true
 	case con.failed.match(status, res.Resp.Header, res.Body):
 		k.last = attempt{Result: res, meaning: meaning{class: classRejected}}
 	case status >= 200 && status < 300:
@@ -144,7 +149,7 @@ func (k *call) ask(link string) bool {
 		k.limit = fmt.Errorf("samekey: the address to poll answered %d", status)
 	}
 	k.prior = true
-	return false
+	return "", false
 }
 
 // resend sends the command once more under its key; true: not done yet.
@@ -180,11 +185,11 @@ func (k *call) resend() bool {
 		return true
 	}
 	k.prior = true
-	return k.last.class == classProcessing
+	return k.last.class == classProcessing && !k.last.misled()
 }
 
-// pollLink is the first address of the command's own origin that the last answer names.
-func (k *call) pollLink() string {
+// pollLink is the first address of the command's own origin that the last answer names, which came from base.
+func (k *call) pollLink(base *url.URL) string {
 	if k.last.Resp == nil {
 		return ""
 	}
@@ -195,7 +200,7 @@ func (k *call) pollLink() string {
 		} else {
 			value = k.last.Resp.Header.Get(l.header)
 		}
-		if u, ok := sameOrigin(k.url(), value); ok {
+		if u, ok := sameOrigin(base, value); ok {
 			u.RawQuery, _ = splitQuery(u.RawQuery, k.plan.SecretQuery) // it is stored; Prepare adds them again
 			return u.String()
 		}
@@ -208,8 +213,8 @@ const leastPollWait = 100 * time.Millisecond
 
 // pollWait is what the last answer advises, or the contract's interval.
 func (k *call) pollWait() time.Duration {
-	if k.advised.After(time.Now()) {
-		return time.Until(k.advised)
+	if k.advised.After(time.Now()) { // the first answer's may be any time ahead
+		return min(time.Until(k.advised), max(k.plan.MaxRetryAfter, k.plan.contract.Poll.Interval))
 	}
 	if ms, ok := lookup(k.last.Body, canonjson.Pointer{"retry_after"}); ok {
 		if n, err := strconv.ParseUint(ms, 10, 31); err == nil && n > 0 {

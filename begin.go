@@ -91,6 +91,7 @@ func (k *call) renew() {
 // leave ends the call, whatever became of it: a claim that was not settled is given back, also after a panic in a hook.
 func (k *call) leave() {
 	k.release()
+	k.last.drop()
 	if !k.streams { // a body that still streams needs the context, and ends it when it is closed
 		k.finish()
 	}
@@ -184,6 +185,9 @@ func (k *call) send() *answer {
 func (k *call) beginFailed(err error) *answer {
 	own, _ := errors.AsType[*persist.Error](err)
 	maybe := own != nil && own.Maybe
+	if errors.Is(err, persist.ErrClaimLost) { // whoever has it may have sent it by now
+		k.fresh, k.prior = false, true
+	}
 	if ended := k.ended(); ended != nil && !maybe {
 		if k.claim.Token != 0 && k.fresh { // the earlier intent of this name was rejected, and keeps its answer
 			return k.failed(&NotSentError{Call: k.call(), Err: ended})

@@ -207,9 +207,12 @@ func linesOf(h http.Header, canonical string) (out []string) {
 	return out
 }
 
+// isForm reports whether h is of a form that is written as it is: a field behind a compressed one would not be read.
 func isForm(h http.Header) bool {
 	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(kind), "application/x-www-form-urlencoded")
+	coding := h.Get("Content-Encoding")
+	return strings.EqualFold(strings.TrimSpace(kind), "application/x-www-form-urlencoded") &&
+		(coding == "" || strings.EqualFold(coding, "identity"))
 }
 
 // without is the target and the body that the caller meant, for the fingerprint. A JSON member is left to the comparison
@@ -292,5 +295,7 @@ func withMember(body []byte, p canonjson.Pointer, value string) ([]byte, bool) {
 	if rest := bytes.TrimLeft(body[start+1:], " \t\r\n"); rest[0] != '}' {
 		member = append(member, ',')
 	}
-	return slices.Concat(body[:start+1], member, body[start+1:]), true
+	out := slices.Concat(body[:start+1], member, body[start+1:])
+	_, _, only := canonjson.Find(out, p) // else the body has members of this name, and which one a server reads is its own affair
+	return out, only
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,5 +177,51 @@ func TestCloseDoesNotHangOnOneProcessStore(t *testing.T) {
 			t.Fatal("Body.Close waits for the store without end")
 		}
 		require.Equal(t, 1, pending(t, store), "it is left to a recovery")
+	})
+}
+
+// readInClaimDue has an answer read between the claim of a pass and what becomes of it. Nothing is renewed before.
+type readInClaimDue struct {
+	*lapsing
+	paused atomic.Bool
+	read   func()
+}
+
+func (r *readInClaimDue) Mark(ctx context.Context, c persist.Claim, p persist.Progress) error {
+	if r.paused.Load() {
+		return persist.ErrClaimLost
+	}
+	return r.lapsing.Mark(ctx, c, p)
+}
+
+func (r *readInClaimDue) ClaimDue(ctx context.Context, n int) ([]persist.Entry, error) {
+	es, err := r.lapsing.ClaimDue(ctx, n)
+	if len(es) > 0 && r.paused.CompareAndSwap(true, false) {
+		r.read()
+	}
+	return es, err
+}
+
+// TestReadAsAPassClaims: the reader whose claim has lapsed ends while a pass of its client has just claimed the operation.
+// It settles under the claim of the pass, and nothing is sent again.
+func TestReadAsAPassClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{replies: []canned{{status: 201, body: "{}"}}}
+		store := &readInClaimDue{lapsing: newLapsing(t)}
+		c := newClient(t, samekey.Config{Store: store, HTTPClient: &http.Client{Transport: s}})
+		resp, err := c.Do(pay(t, t.Context(), ""))
+		require.NoError(t, err)
+		store.paused.Store(true)
+		store.read = func() {
+			go func() { _ = resp.Body.Close() }()
+			synctest.Wait()
+		}
+		time.Sleep(2*leaseTime + time.Second) // between two renewals
+		report, err := c.Recover(t.Context(), samekey.Recovery{Jitter: -1})
+		require.NoError(t, err)
+		require.Equal(t, samekey.Report{Pending: 1}, report)
+		synctest.Wait()
+		require.Len(t, s.sent, 1)
+		require.Zero(t, pending(t, store))
 	})
 }

@@ -477,3 +477,44 @@ func TestEnqueuedWithoutKeys(t *testing.T) {
 	read(t, resp)
 	require.Len(t, s.keys(), 1)
 }
+
+// losesReplace is a store whose claims lapse before a Replace arrives.
+type losesReplace struct{ persist.Store }
+
+func (losesReplace) Replace(context.Context, persist.Claim, persist.Record) error {
+	return persist.ErrClaimLost
+}
+
+// TestNewIntentWhoseClaimIsLost: whoever has the claim of the rejected name by then may have sent the same intent.
+func TestNewIntentWhoseClaimIsLost(t *testing.T) {
+	s := newAcquirer(t, http.StatusUnprocessableEntity)
+	c := newClient(t, samekey.Config{Store: losesReplace{newStore(t)}, Default: once})
+	resp, err := c.Do(s.pay(t, payment))
+	require.NoError(t, err)
+	read(t, resp)
+	_, err = c.Do(s.pay(t, `{"amount":2}`))
+	require.ErrorIs(t, err, samekey.ErrStore)
+	require.True(t, asType[*samekey.StoreError](t, err).MaybeSent)
+	require.Equal(t, samekey.EffectUnknown, samekey.EffectOf(err))
+	require.Len(t, s.keys(), 1)
+}
+
+// TestForgetConflictThatNoStoreHolds: what only this process remembers is its to forget.
+func TestForgetConflictThatNoStoreHolds(t *testing.T) {
+	s := newAcquirer(t, http.StatusConflict)
+	none := once
+	none.Persist = samekey.PersistNone
+	c := newClient(t, samekey.Config{Default: none})
+	for range 2 {
+		_, err := c.Do(s.pay(t, payment))
+		require.ErrorIs(t, err, samekey.ErrConflict)
+	}
+	require.Len(t, s.keys(), 1)
+	s.answers(http.StatusCreated)
+	require.NoError(t, c.Forget(t.Context(), theOp))
+	require.ErrorIs(t, c.Forget(t.Context(), theOp), persist.ErrNotFound)
+	resp, err := c.Do(s.pay(t, payment))
+	require.NoError(t, err)
+	read(t, resp)
+	require.Len(t, s.keys(), 2)
+}

@@ -165,7 +165,7 @@ func (l *lapsing) another(t *testing.T) {
 // attempt is not begun: by then another may have had the operation, have sent it, and settled it.
 func TestNoAttemptPastTheLease(t *testing.T) {
 	const late = leaseTime + 5*time.Second
-	endless := samekey.Policy{Backoff: samekey.Backoff{Min: -1}, AttemptTimeout: -1, Deadline: -1} // nothing else ends it
+	endless := samekey.Policy{Backoff: samekey.Backoff{Min: -1}, AttemptTimeout: leaseTime / 2, Deadline: -1} // the longest there is
 	for _, tt := range []struct {
 		name    string
 		policy  samekey.Policy
@@ -425,7 +425,7 @@ func TestSlowRecovererHoardsNothing(t *testing.T) {
 			}
 			return nil, errLost
 		})
-		cfg := samekey.Config{Store: store, HTTPClient: &http.Client{Transport: rt}, Default: samekey.Policy{MaxAttempts: 1, AttemptTimeout: -1, Deadline: -1}}
+		cfg := samekey.Config{Store: store, HTTPClient: &http.Client{Transport: rt}, Default: samekey.Policy{MaxAttempts: 1, AttemptTimeout: leaseTime / 2, Deadline: -1}}
 		for _, name := range []string{"slow", "quick"} {
 			_, err := newClient(t, cfg).Do(samekey.Named(post(t, t.Context(), labURL+"/"+name, "{}"), name))
 			require.ErrorIs(t, err, samekey.ErrUnknown)

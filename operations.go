@@ -163,8 +163,8 @@ func (c *Client) Forget(ctx context.Context, ref Ref) error {
 	if errors.Is(err, persist.ErrBusy) {
 		return &BusyError{Call: Call{Ref: ref}}
 	}
-	if err == nil {
-		c.forget(ref)
+	if (err == nil || errors.Is(err, persist.ErrNotFound)) && c.forget(ref) { // nobody else knows of it
+		return nil
 	}
 	return err
 }

@@ -188,6 +188,11 @@ func (k *call) checkEcho() error {
 	return errors.New("samekey: the answer repeats another key: it may be another operation's")
 }
 
+// misled reports whether the answer repeats another key: it may be that of another operation.
+func (a *attempt) misled() bool {
+	return a.echo != nil && !errors.Is(a.echo, errNoEcho) && a.class != classConflict
+}
+
 // isPermanent reports whether err would be the same at the next attempt.
 func isPermanent(err error) bool {
 	if _, ok := errors.AsType[permanentError](err); ok {

@@ -261,7 +261,7 @@ func (p *pass) one(ctx context.Context, e persist.Entry, known func(), turn <-ch
 		if why := k.stuck(a); why != 0 && p.Reconcile != nil {
 			a = p.reconcile(k, a, why)
 		}
-		if k.final != nil && k.final.Owed {
+		if k.final != nil && k.final.Owed && p.Handle != nil {
 			a = p.hand(ctx, k, a)
 		}
 		p.count(func(r *Report) { r.add(a, k) })
@@ -336,7 +336,6 @@ func (p *pass) finish(k *call, turn func() bool) *answer {
 		k.final = k.rec.Answer
 		return k.local()
 	}
-	k.advised = time.Now().Add(recoverAgain) // when it is due again, should it stay unknown
 	u := p.remembered(k.rec.Ref)
 	if u != nil && !u.none && u.rec.Key != k.rec.Key { // another process has given it a new key since
 		p.forget(k.rec.Ref)
@@ -369,7 +368,7 @@ func (p *pass) finish(k *call, turn func() bool) *answer {
 		return nil
 	case a != nil:
 		return a
-	case before.Attempts >= p.ParkAfter:
+	case before.Attempts >= p.ParkAfter && before.PollURL == "":
 		k.rec.Progress.Parked = true
 		return k.unknown(ErrParked)
 	}
@@ -377,12 +376,8 @@ func (p *pass) finish(k *call, turn func() bool) *answer {
 	if at, is := k.expired(0); is && k.marked {
 		return k.surface(&ExpiredError{Call: k.call(), Expired: at})
 	}
-	k.advised = time.Time{}
 	k.attempts()
-	if k.ended() == nil { // else the next process may go on at once
-		k.advised = latest(k.advised, time.Now().Add(recoverAgain))
-	}
-	k.rec.Progress.Parked = k.rec.Progress.Attempts >= p.ParkAfter
+	k.rec.Progress.Parked = k.rec.Progress.Attempts >= p.ParkAfter && k.rec.Progress.PollURL == ""
 	return k.conclude()
 }
 

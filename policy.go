@@ -38,7 +38,7 @@ type Policy struct {
 	Contract       *Contract              // what the server promises; DefaultContract
 	KeyFormat      KeyFormat              // UUIDv4
 	MaxAttempts    int                    // c 4; 1: no retries
-	AttemptTimeout time.Duration          // c 10 s, from the connection to the last byte of the body; off
+	AttemptTimeout time.Duration          // c 10 s, from the connection to the last byte of the body; off, but not where the store's claims lapse
 	Deadline       time.Duration          // c 60 s, attempts and waits of one call; off
 	Backoff        Backoff                // c Min 200 ms, Max 10 s
 	MaxRetryAfter  time.Duration          // c 60 s; a server that asks for more ends the call; off: Retry-After is ignored
@@ -245,7 +245,11 @@ func (pl *plan) checkTrying(bad func(field, why string)) {
 	if pl.AttemptTimeout > 0 && pl.Deadline > 0 && pl.AttemptTimeout > pl.Deadline {
 		bad("AttemptTimeout", fmt.Sprintf("%v is above the Deadline of %v", pl.AttemptTimeout, pl.Deadline))
 	}
-	if pl.lease > 0 && pl.Persist != PersistNone && pl.AttemptTimeout > 0 && pl.AttemptTimeout*2 > pl.lease {
+	switch {
+	case pl.lease == 0 || pl.Persist == PersistNone:
+	case pl.AttemptTimeout < 0:
+		bad("AttemptTimeout", fmt.Sprintf("is off: the claim would lapse while an attempt runs, and another process send beside it; set it, to at most half of the store's lease of %v", pl.lease))
+	case pl.AttemptTimeout > pl.lease/2:
 		bad("AttemptTimeout", fmt.Sprintf("%v is above half of the store's lease of %v: the claim would lapse while an attempt runs; set it, in Config.Default where nothing else does, or give the store a longer lease", pl.AttemptTimeout, pl.lease))
 	}
 	switch {

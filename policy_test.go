@@ -175,6 +175,13 @@ func TestConfigProblemsAreJoined(t *testing.T) {
 	c := newClient(t, samekey.Config{Store: leasing{newStore(t)}, Default: samekey.Policy{AttemptTimeout: 7 * time.Second}})
 	_, err = c.Do(post(t, samekey.WithPolicy(t.Context(), samekey.Policy{AttemptTimeout: 8 * time.Second}), "http://127.0.0.1:1/", payment))
 	require.Contains(t, asType[*samekey.PolicyError](t, err).Why, "lease")
+	off := samekey.Policy{AttemptTimeout: -1}
+	_, err = samekey.New(samekey.Config{Store: leasing{newStore(t)}, Default: off})
+	require.Equal(t, "AttemptTimeout", asType[*samekey.PolicyError](t, err).Field, "no lease covers an attempt without end")
+	_, err = c.Do(post(t, samekey.WithPolicy(t.Context(), off), "http://127.0.0.1:1/", payment))
+	require.Contains(t, asType[*samekey.PolicyError](t, err).Why, "lease")
+	off.Persist = samekey.PersistNone
+	newClient(t, samekey.Config{Store: leasing{newStore(t)}, Default: off})
 }
 
 // Patterns that could never match, or that exclude each other, are refused by name.

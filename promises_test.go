@@ -233,6 +233,33 @@ func TestBodiesBeyondMaxResponseAreClosed(t *testing.T) {
 	}
 }
 
+// TestBodyOfWhatExpiresIsClosed: a call that ends in an error without the answer leaves nothing of it open.
+func TestBodyOfWhatExpiresIsClosed(t *testing.T) {
+	for name, replies := range map[string][]canned{
+		"expired":  {{status: 503, header: http.Header{"Retry-After": {"50"}}, body: strings.Repeat("x", 100)}},
+		"not sent": {{status: 429, body: strings.Repeat("x", 100)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{replies: replies}
+				ctx, cancel := context.WithCancel(t.Context())
+				rt := roundTripper(func(r *http.Request) (*http.Response, error) {
+					if name == "not sent" {
+						defer cancel()
+					}
+					return s.RoundTrip(r)
+				})
+				c := newClient(t, samekey.Config{HTTPClient: &http.Client{Transport: rt}, Default: samekey.Policy{
+					MaxResponse: 10, RetryStatus: []int{429, 503}, Contract: &samekey.Contract{Life: 30 * time.Second}}})
+				_, err := c.Do(pay(t, ctx, ""))
+				require.True(t, isAny(err, samekey.ErrExpired, samekey.ErrNotSent), err)
+				require.Len(t, s.sent, 1)
+				require.Zero(t, s.open)
+			})
+		})
+	}
+}
+
 // TestPollAddressWithTheDefaultPort is of the command's own origin.
 func TestPollAddressWithTheDefaultPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

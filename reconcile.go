@@ -114,7 +114,6 @@ func (p *pass) reconcile(k *call, a *answer, why Why) *answer {
 		k.takeBack(a)
 		k.hop, k.advised = "", time.Time{}
 		k.attempts()
-		k.advised = latest(k.advised, time.Now().Add(recoverAgain))
 		return k.conclude()
 	}
 	return a

@@ -92,3 +92,31 @@ func TestReportCountsWhatIsOwed(t *testing.T) {
 	require.Equal(t, samekey.Report{Succeeded: 1}, report)
 	require.Zero(t, count(t, store))
 }
+
+// What is owed to a handler waits for one: a recovery without leaves it, and calls nothing.
+func TestOwedWithoutAHandler(t *testing.T) {
+	s := newAcquirer(t, http.StatusServiceUnavailable)
+	events := &recorder{}
+	c := newClient(t, samekey.Config{Default: once, Observer: events.observe})
+	s.fails(t, c)
+	s.answers(http.StatusCreated)
+	ready := false
+	r := samekey.Recovery{Jitter: -1, Handle: func(context.Context, samekey.Operation, *http.Response, error) error {
+		if !ready {
+			return errors.New("the database is down")
+		}
+		return nil
+	}}
+	_, err := c.Recover(t.Context(), r)
+	require.NoError(t, err)
+	handled := len(events.all(samekey.StepHandler))
+	report, err := c.Recover(t.Context(), samekey.Recovery{Jitter: -1})
+	require.NoError(t, err)
+	require.Equal(t, samekey.Report{Succeeded: 1, Owed: 1}, report)
+	require.Len(t, events.all(samekey.StepHandler), handled)
+	ready = true
+	report, err = c.Recover(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, samekey.Report{Succeeded: 1}, report)
+	require.Len(t, s.keys(), 2)
+}

@@ -364,6 +364,10 @@ func validRequest(req *http.Request) error {
 		return errors.New("the URL has no host")
 	case u.Opaque != "":
 		return errors.New("the URL has an opaque part: what is stored could not be sent again; set Path and RawPath")
+	case u.Path != "" && u.Path[0] != '/':
+		return errors.New("the URL's path does not begin with a slash: what is stored could not be sent again")
+	case strings.ContainsFunc(u.RawQuery, func(r rune) bool { return r < ' ' || r == 0x7f || r == '#' }):
+		return errors.New("the URL's query holds a control character or a #: escape it")
 	case strings.ContainsFunc(u.Host+req.Host, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return errors.New("the host holds a space or a control character")
 	case req.Method != "" && !validToken(req.Method):

@@ -220,3 +220,67 @@ func (s stalled) Read([]byte) (int, error) {
 	<-s.ctx.Done()
 	return 0, context.Cause(s.ctx)
 }
+
+// TestURLThatCannotBeKept: a hand-made URL that would be another one, or none, once it is stored and read again, is
+// refused before anything is stored or sent.
+func TestURLThatCannotBeKept(t *testing.T) {
+	for name, change := range map[string]func(*url.URL){
+		"path without a slash":        func(u *url.URL) { u.Path = "v1/payments" },
+		"* for a path":                func(u *url.URL) { u.Path = "*" },
+		"# in the query":              func(u *url.URL) { u.RawQuery = "a=#b" },
+		"a line's end in the query":   func(u *url.URL) { u.RawQuery = "a=b\r\nX-Evil: 1" },
+		"a control in the query":      func(u *url.URL) { u.RawQuery = "a=\x7f" },
+		"a line's end in SecretQuery": func(u *url.URL) { u.RawQuery = "sig=\n" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, store := newAcquirer(t, http.StatusCreated), newStore(t)
+			c := newClient(t, samekey.Config{Store: store, Default: samekey.Policy{SecretQuery: []string{"sig"}}})
+			req := s.pay(t, payment)
+			change(req.URL)
+			_, err := c.Do(req)
+			require.ErrorIs(t, err, samekey.ErrNotSent)
+			require.ErrorContains(t, err, "the URL's ")
+			require.Empty(t, s.keys())
+			require.Zero(t, count(t, store))
+		})
+	}
+}
+
+// TestKeyThatNobodyWouldRead: a key that would stand behind a compressed form, or beside others of its name, is refused.
+func TestKeyThatNobodyWouldRead(t *testing.T) {
+	for name, tt := range map[string]struct {
+		carrier    samekey.Carrier
+		kind, code string
+		body       string
+		want       error
+	}{
+		"form":                {samekey.FormField("requestId"), "application/x-www-form-urlencoded", "", "a=1", nil},
+		"form, as it is":      {samekey.FormField("requestId"), "application/x-www-form-urlencoded", "identity", "a=1", nil},
+		"compressed form":     {samekey.FormField("requestId"), "application/x-www-form-urlencoded", "gzip", "\x1f\x8b\x08a", samekey.ErrKey},
+		"compressed document": {samekey.BodyMember("/requestId"), "application/json", "gzip", "\x1f\x8b\x08a", samekey.ErrKey},
+		"two keys":            {samekey.BodyMember("/requestId"), "application/json", "", `{"requestId":"a","requestId":"b"}`, samekey.ErrKey},
+		"the same twice":      {samekey.BodyMember("/requestId"), "application/json", "", `{"requestId":"a","requestId":"a"}`, samekey.ErrKey},
+		"two, one escaped":    {samekey.BodyMember("/requestId"), "application/json", "", `{"requestId":"a","request\u0049d":"b"}`, samekey.ErrKey},
+		"other members twice": {samekey.BodyMember("/requestId"), "application/json", "", `{"a":1,"a":2}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, store := newAcquirer(t, http.StatusCreated), newStore(t)
+			c := newClient(t, samekey.Config{Store: store, Default: samekey.Policy{Contract: &samekey.Contract{Carrier: tt.carrier}}})
+			req := s.pay(t, tt.body)
+			req.Header.Set("Content-Type", tt.kind)
+			if tt.code != "" {
+				req.Header.Set("Content-Encoding", tt.code)
+			}
+			resp, err := c.Do(req)
+			if tt.want != nil {
+				require.ErrorIs(t, err, tt.want)
+				require.Empty(t, s.keys())
+				require.Zero(t, count(t, store))
+				return
+			}
+			require.NoError(t, err)
+			read(t, resp)
+			require.Equal(t, []string{stored(t, store, "op").Key}, s.keys())
+		})
+	}
+}

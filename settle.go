@@ -15,7 +15,7 @@ import (
 
 // conclude awaits what was accepted, and settles.
 func (k *call) conclude() *answer {
-	if k.end == nil && k.last.class == classProcessing && (k.plan.Await == On || k.rec.Progress.PollURL != "") {
+	if k.end == nil && k.last.class == classProcessing && !k.last.misled() && (k.plan.Await == On || k.rec.Progress.PollURL != "") {
 		k.poll()
 	}
 	return k.settle()
@@ -27,7 +27,7 @@ func (k *call) settle() *answer {
 	if k.end != nil {
 		return k.brokenOff()
 	}
-	if a.echo != nil && !errors.Is(a.echo, errNoEcho) && a.class != classConflict {
+	if a.misled() {
 		return k.unknown(a.echo)
 	}
 	switch a.class {
@@ -163,17 +163,20 @@ func (k *call) note() {
 }
 
 // dueAgain is the advised time, as long as that is before the end of the key's life: recovery is to find it expired,
-// whatever a server asks for.
+// whatever a server asks for. What a recovery has tried is left alone for a while.
 func (k *call) dueAgain() time.Time {
-	now := time.Now()
+	now, due := time.Now(), k.advised
+	if k.mode == modeRecover && k.ended() == nil { // else the next process may go on at once
+		due = latest(due, now.Add(recoverAgain))
+	}
 	end := now.Add(maxRetention)
 	if life := k.rec.KeyLife; life >= 0 && k.plan.contract.keyed() && !k.rec.Progress.FirstSent.IsZero() {
 		end = latest(k.rec.Progress.FirstSent.Add(life), now.Add(recoverAgain))
 	}
-	if k.advised.After(end) {
+	if due.After(end) {
 		return end
 	}
-	return k.advised
+	return due
 }
 
 // notSent takes back an operation of which nothing left. Where that cannot be made durable it is unknown: a later
