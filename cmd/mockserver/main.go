@@ -20,19 +20,29 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "mockserver:", err)
-			os.Exit(1)
-		}
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "mockserver:", err)
+		os.Exit(code(err))
 	}
+}
+
+// usageError says that the command line, or a file that it names, is wrong.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func code(err error) int {
+	if wrong := (usageError{}); errors.As(err, &wrong) {
+		return 2
+	}
+	return 1
 }
 
 // run serves until ctx ends. The first line on out is where.
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs := flag.NewFlagSet("mockserver", flag.ContinueOnError)
-	fs.SetOutput(errOut)
-	fs.Usage = func() { usage(fs) }
+	fs.SetOutput(io.Discard) // what is wrong with a flag is said once, by main
+	fs.Usage = func() {}
 	addr := fs.String("addr", "127.0.0.1:8099", "host:port to listen on; port 0 takes a free one")
 	profile := fs.String("profile", "default", "how keys are answered: "+strings.Join(mockserver.ProfileNames(), ", ")+
 		", or a .json file")
@@ -43,21 +53,25 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	require := fs.Bool("require", false, "refuse commands without a key")
 	async := fs.Duration("async", time.Second, "how long an operation accepted with 202 takes; -1s until POST /_mock/operations/{id}")
 	certFile := fs.String("tls", "", "serve HTTPS with HTTP/2, and write the self-signed certificate to this `file` for clients to trust")
-	if err := fs.Parse(args); err != nil {
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fs.SetOutput(errOut)
+		usage(fs)
 		return err
-	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q; see -h", fs.Arg(0))
+	case err != nil:
+		return usageError{fmt.Errorf("%w; see -h", err)}
+	case fs.NArg() > 0:
+		return usageError{fmt.Errorf("unexpected argument %q; see -h", fs.Arg(0))}
 	}
 	p, err := loadProfile(*profile)
 	if err != nil {
-		return err
+		return usageError{err}
 	}
 	p.Require = p.Require || *require
 	cfg := mockserver.Config{Profile: p, TTL: *ttl, Seed: *seed, AsyncAfter: *async, OperationOf: mockserver.Member(*operation)}
 	list, err := loadFaults(*faults)
 	if err != nil {
-		return err
+		return usageError{err}
 	}
 	listen := mockserver.Listen
 	if *certFile != "" {
@@ -69,7 +83,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	defer srv.Close()
 	if err := srv.SetFaults(list...); err != nil {
-		return fmt.Errorf("%s: %w", *faults, err)
+		return usageError{fmt.Errorf("%s: %w", *faults, err)}
 	}
 	if *certFile != "" {
 		if err := os.WriteFile(*certFile, srv.CertPEM(), 0o600); err != nil {

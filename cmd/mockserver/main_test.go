@@ -134,13 +134,19 @@ func TestFlags(t *testing.T) {
 		{[]string{"-faults", filepath.Join(dir, "none.json")}, "no such file"},
 		{[]string{"-faults", file("worse.json", `{"do":"explode"}`)}, "no action is named"},
 		{[]string{"-faults", file("pattern.json", `{"do":"drop","match":"x"}`)}, "pattern"},
-		{[]string{"-addr", "nowhere:-1"}, "invalid port"},
 		{[]string{"-seed", "x"}, "invalid value"},
+		{[]string{"-sed", "1"}, "not defined: -sed; see -h"},
 		{[]string{"stray"}, "unexpected argument"},
 	} {
-		err := run(t.Context(), c.args, io.Discard, io.Discard)
+		var said bytes.Buffer
+		err := run(t.Context(), append([]string{"-addr", "127.0.0.1:0"}, c.args...), io.Discard, &said)
 		assert.ErrorContains(t, err, c.says, c.args)
+		assert.Equal(t, 2, code(err), c.args)
+		assert.Empty(t, said.String(), "main says it, once")
 	}
+	err = run(t.Context(), []string{"-addr", "nowhere:-1"}, io.Discard, io.Discard)
+	assert.ErrorContains(t, err, "invalid port")
+	assert.Equal(t, 1, code(err))
 	var help bytes.Buffer
 	require.Error(t, run(t.Context(), []string{"-h"}, io.Discard, &help))
 	for _, word := range []string{"-addr", "-profile", "-faults", "-seed", "-ttl", "POST /v1/payments", "/_mock/ledger", "cut-body"} {

@@ -34,6 +34,8 @@ The server itself
   POST /_mock/operations/{id}   {"status": "failed"}   POST /_mock/cure       ends crashes
   POST /_mock/forget            loses all keys
 
+Exit codes: 0 a signal ended it, 1 it cannot listen or write, 2 a bad command line, profile or faults
+
 Flags
 `
 

@@ -123,3 +123,21 @@ func TestDeclinedAndUnreachable(t *testing.T) {
 	stop()
 	require.NoError(t, <-ended)
 }
+
+func TestCommandLine(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string // "": it is right
+	}{
+		{nil, ""},
+		{[]string{"-dir", "/tmp/shop", "-bank", "http://bank"}, ""},
+		{[]string{"-h"}, "curl -d '{\"amount\":100"},
+		{[]string{"orders"}, `"orders" is no flag; -h shows them`},
+		{[]string{"-port", "1"}, "-port"},
+	} {
+		var out strings.Builder
+		_, err := parse(c.args, &out)
+		require.Equal(t, c.says == "", err == nil, "%q: %v", c.args, err)
+		require.Contains(t, out.String(), c.says)
+	}
+}

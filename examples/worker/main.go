@@ -1,10 +1,6 @@
-// Command worker consumes orders from a NATS JetStream stream and charges each at a bank.
+// Command worker consumes orders from a NATS JetStream stream and charges each at a bank. Run it with -h.
 //
-// JetStream delivers at least once: a worker that dies, or is slow to acknowledge, gets the same message again. That
-// becomes no second charge, because the message's ID is the operation's name. worker.go is the part to copy.
-//
-//	go run .                                              a demonstration: NATS server, bank and worker in one process
-//	go run . -nats nats://... -bank URL -dir FOLDER       the worker alone
+// worker.go is the part to copy.
 package main
 
 import (
@@ -12,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -24,13 +21,27 @@ import (
 	"github.com/samekey/samekey/mockserver"
 )
 
+const usage = `worker consumes orders from a NATS JetStream stream and charges each at a bank.
+
+JetStream delivers at least once: a worker that dies, or is slow to acknowledge, gets the same message again. That
+becomes no second charge, because the message's ID is the operation's name.
+
+  go run ./examples/worker                              a demonstration: NATS server, bank and worker in one process
+  go run ./examples/worker -nats nats://... -bank URL   the worker alone, until it is interrupted
+
+Exit status: 0 each message is one charge, or it was interrupted; 1 not so; 2 the command line is wrong.
+
+Flags
+`
+
 func main() {
-	var cfg config
-	flag.StringVar(&cfg.nats, "nats", "", "`URL` of the NATS server; empty: a demonstration")
-	flag.StringVar(&cfg.bank, "bank", "", "`URL` of the bank")
-	flag.StringVar(&cfg.dir, "dir", "worker-journal", "`folder` of the journal")
-	flag.Parse()
-	cfg.ackWait = 30 * time.Second
+	cfg, err := parse(os.Args[1:], os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err != nil:
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	do := func() error { return work(ctx, cfg) }
@@ -41,6 +52,34 @@ func main() {
 		fmt.Fprintln(os.Stderr, "worker:", err)
 		os.Exit(1)
 	}
+}
+
+// parse says on errOut what is wrong with the command line, or, with -h, how it is used.
+func parse(args []string, errOut io.Writer) (config, error) {
+	cfg := config{ackWait: 30 * time.Second}
+	f := flag.NewFlagSet("worker", flag.ContinueOnError)
+	f.SetOutput(errOut)
+	f.StringVar(&cfg.nats, "nats", "", "`URL` of the NATS server; empty: a demonstration")
+	f.StringVar(&cfg.bank, "bank", "", "`URL` of the bank")
+	f.StringVar(&cfg.dir, "dir", "worker-journal", "`folder` of the journal, of the worker alone")
+	f.Usage = func() { _, _ = fmt.Fprint(errOut, usage); f.PrintDefaults() }
+	if err := f.Parse(args); err != nil {
+		return cfg, err
+	}
+	wrong := ""
+	switch {
+	case f.NArg() > 0:
+		wrong = fmt.Sprintf("%q is no flag", f.Arg(0))
+	case cfg.nats != "" && cfg.bank == "":
+		wrong = "-nats needs -bank, the URL of who is to charge"
+	case cfg.nats == "" && cfg.bank != "":
+		wrong = "-bank needs -nats, the URL of the server that has the orders; the demonstration has a bank of its own"
+	default:
+		return cfg, nil
+	}
+	err := fmt.Errorf("worker: %s; -h shows the flags", wrong)
+	_, _ = fmt.Fprintln(errOut, err)
+	return cfg, err
 }
 
 // demonstrate publishes 20 orders to a bank that is slower than JetStream's patience, so that messages come again while

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -84,3 +85,23 @@ func settled(t *testing.T, url string, worker *crashtest.Process) uint64 {
 
 // TestDemonstration is what `go run .` shows.
 func TestDemonstration(t *testing.T) { require.NoError(t, demonstrate(t.Context())) }
+
+func TestCommandLine(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string // "": it is right
+	}{
+		{nil, ""},
+		{[]string{"-nats", "nats://broker", "-bank", "http://bank"}, ""},
+		{[]string{"-h"}, "go run ./examples/worker -nats nats://... -bank URL"},
+		{[]string{"-nats", "nats://broker"}, "-nats needs -bank"},
+		{[]string{"-bank", "http://bank"}, "-bank needs -nats"},
+		{[]string{"orders"}, `"orders" is no flag; -h shows`},
+		{[]string{"-port", "1"}, "-port"},
+	} {
+		var out strings.Builder
+		_, err := parse(c.args, &out)
+		require.Equal(t, c.says == "", err == nil, "%q: %v", c.args, err)
+		require.Contains(t, out.String(), c.says)
+	}
+}

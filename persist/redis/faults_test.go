@@ -35,7 +35,9 @@ func TestNetworkDown(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 }
 
-// TestContextEnds: a call ends with its context though the server stands still, whatever the client's settings.
+// TestContextEnds: a call ends with its context though the server stands still, whatever the client's settings, and says
+// what ended that: a client cancels the context of a call that nobody waits for any more, with the last caller's deadline
+// as the cause.
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	srv := servertest.New(t, servertest.Redis)
@@ -60,14 +62,16 @@ func TestContextEnds(t *testing.T) {
 			return nil
 		},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithCancelCause(t.Context())
 		start := time.Now()
+		time.AfterFunc(100*time.Millisecond, func() { cancel(context.DeadlineExceeded) })
 		err := call(ctx)
-		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded, method)
+		require.ErrorIs(t, err, context.Canceled, method)
 		require.Less(t, time.Since(start), resolveFor+1500*time.Millisecond, method)
 		// Forget was still looking at what there is.
 		require.Equal(t, method == "Begin" || method == "Mark", maybe(t, err), method)
+		require.ErrorIs(t, call(ctx), context.DeadlineExceeded, method+", once it has ended")
 	}
 }
 

@@ -75,10 +75,7 @@ func (s *Store) do(ctx context.Context, q query) (done, error) {
 		}
 		switch {
 		case ctx.Err() != nil:
-			if !errors.Is(err, ctx.Err()) {
-				err = fmt.Errorf("%w: %w", ctx.Err(), err)
-			}
-			return d, err
+			return d, ended(ctx, err)
 		case fate == failed:
 			if full(err) {
 				err = fmt.Errorf("%w: %w", persist.ErrFull, err)
@@ -91,15 +88,26 @@ func (s *Store) do(ctx context.Context, q query) (done, error) {
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
 		case <-ctx.Done():
-			return d, fmt.Errorf("%w: %w", ctx.Err(), err)
+			return d, ended(ctx, err)
 		}
 	}
+}
+
+// ended is err behind what ended ctx, unless err says that itself: behind its cause too, which may be a deadline where the
+// context was cancelled.
+func ended(ctx context.Context, err error) error {
+	for _, why := range []error{context.Cause(ctx), ctx.Err()} {
+		if !errors.Is(err, why) {
+			err = fmt.Errorf("%w: %w", why, err)
+		}
+	}
+	return err
 }
 
 // enter lets a call begin unless the store is closed or the context has ended; every call that has entered leaves.
 func (s *Store) enter(ctx context.Context, method string, ref persist.Ref) error {
 	if err := ctx.Err(); err != nil {
-		return s.fail(method, ref, false, err)
+		return s.fail(method, ref, false, ended(ctx, err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
