@@ -185,7 +185,7 @@ func (k *call) send() *answer {
 func (k *call) beginFailed(err error) *answer {
 	own, _ := errors.AsType[*persist.Error](err)
 	maybe := own != nil && own.Maybe
-	if errors.Is(err, persist.ErrClaimLost) { // whoever has it may have sent it by now
+	if errors.Is(err, persist.ErrClaimLost) || k.claim.Token != 0 && !k.lasts(0) { // whoever has it may have sent it by now
 		k.fresh, k.prior = false, true
 	}
 	if ended := k.ended(); ended != nil && !maybe {
@@ -284,8 +284,10 @@ func (k *call) replace() *answer {
 	}
 	now := time.Now()
 	rec.Progress.Attempts, rec.Progress.Seen, rec.Progress.FirstSent = 1, now, now
+	held := k.held
 	k.held = now
 	if err := k.store.Replace(k.ctx, k.claim, rec); err != nil {
+		k.held = held
 		return k.beginFailed(err)
 	}
 	k.rec, k.fresh, k.prior = rec, true, false

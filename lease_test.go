@@ -457,3 +457,46 @@ func TestSlowRecovererHoardsNothing(t *testing.T) {
 		require.ErrorIs(t, <-ended, samekey.ErrClosed)
 	})
 }
+
+// stopped is a store before whose Replace the process stands still for longer than lease and caller wait.
+type stopped struct{ *lapsing }
+
+func (s stopped) Replace(ctx context.Context, _ persist.Claim, _ persist.Record) error {
+	time.Sleep(2 * leaseTime)
+	return ctx.Err()
+}
+
+// TestNewIntentPastTheLease: a call that took a rejected name for another payload, and stood still past its lease, does
+// not say that nothing happened: another process has done the same command meanwhile.
+func TestNewIntentPastTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status := http.StatusUnprocessableEntity
+		rt := roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}, nil
+		})
+		store := newLapsing(t)
+		cfg := samekey.Config{Store: store, HTTPClient: &http.Client{Transport: rt}}
+		other := newClient(t, cfg)
+		cfg.Store = stopped{store}
+		slow := newClient(t, cfg)
+		do := func(c *samekey.Client, body string) error {
+			resp, err := c.Do(samekey.Named(post(t, t.Context(), labURL+"/payments", body), "op"))
+			if err == nil {
+				read(t, resp)
+			}
+			return err
+		}
+		require.NoError(t, do(other, `{"amount":1}`))
+		status = http.StatusCreated
+		told := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := slow.Do(samekey.Named(post(t, ctx, labURL+"/payments", `{"amount":2}`), "op"))
+			told <- err
+		}()
+		time.Sleep(leaseTime + time.Second)
+		require.NoError(t, do(other, `{"amount":2}`))
+		require.Equal(t, samekey.EffectUnknown, samekey.EffectOf(<-told))
+	})
+}
