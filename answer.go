@@ -249,6 +249,7 @@ func (h *handover) done() {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // lazy or not, a store may wait
 	defer cancel()
 	h.end(ctx, func() {
+		start := time.Now()
 		// It leaves the store.
 		kept := persist.Answer{State: Succeeded, Status: h.k.last.status(), Lazy: h.k.lazy(Succeeded)}
 		var claim persist.Claim
@@ -274,7 +275,7 @@ func (h *handover) done() {
 			h.k.storeFailed(err)
 			return
 		}
-		h.k.observe(Event{Step: StepSettled, State: Succeeded, Status: kept.Status})
+		h.k.observe(Event{Step: StepSettled, State: Succeeded, Status: kept.Status, Elapsed: time.Since(start)})
 	})
 }
 

@@ -118,13 +118,13 @@ func (k *call) begin() *answer {
 			return k.failed(&MismatchError{Call: k.call()})
 		}
 		a := u.answer
-		k.outcome(Conflicted, a.err)
+		k.outcomeOf(u.kept.Status, Conflicted, a.err)
 		return &a
 	}
 	if k.cmd.adopted && !k.cmd.named {
 		if h := k.handingOver(k.rec.Ref); h != nil && h.shared != nil && k.cmd.sameAs(&h.k.rec) {
 			a := *h.shared
-			k.outcome(Succeeded, nil)
+			k.outcomeOf(a.head.StatusCode, Succeeded, nil)
 			return &a
 		}
 	}
@@ -188,11 +188,15 @@ func (k *call) beginFailed(err error) *answer {
 	if errors.Is(err, persist.ErrClaimLost) || k.claim.Token != 0 && !k.lasts(0) { // whoever has it may have sent it by now
 		k.fresh, k.prior = false, true
 	}
-	if ended := k.ended(); ended != nil && !maybe {
+	ended := k.ended()
+	if ended != nil && !maybe {
 		if k.claim.Token != 0 && k.fresh { // the earlier intent of this name was rejected, and keeps its answer
 			return k.failed(&NotSentError{Call: k.call(), Err: ended})
 		}
 		return k.notSent(ended)
+	}
+	if ended != nil && !errors.Is(err, context.Cause(k.ctx)) { // a store may know no more than that it was cancelled
+		err = fmt.Errorf("%w: %w", ended, err)
 	}
 	k.storeFailed(err)
 	return k.failed(&StoreError{Call: k.call(), MayBeRecorded: maybe, Err: err})
@@ -345,6 +349,9 @@ func (k *call) observe(e Event) {
 	if k.observer == nil {
 		return
 	}
+	if e.Err != nil {
+		e.Err = k.hiding(e.Err)
+	}
 	k.observer(k.ctx, k.about(e))
 }
 
@@ -355,11 +362,10 @@ func (k *call) about(e Event) Event {
 	return e
 }
 
-func (k *call) storeFailed(err error) { k.observe(Event{Step: StepStoreError, Err: k.storeError(err)}) }
+func (k *call) storeFailed(err error) { k.observe(Event{Step: StepStoreError, Err: err}) }
 
-// storeError is a store's error as it may be told where none of ours is around it: of a key that names the operation, a
-// part.
-func (k *call) storeError(err error) error {
+// hiding is an error of a store or transport as it may be told where none of ours is around it: of the key, a part.
+func (k *call) hiding(err error) error {
 	if text := hideKey(err.Error(), k.rec.Key); text != err.Error() {
 		return &redactedError{text: text, err: err}
 	}

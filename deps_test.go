@@ -28,13 +28,13 @@ func TestDependencies(t *testing.T) {
 		return all
 	}
 	outside := []string{"github.com/google/uuid", "github.com/hashicorp/go-cleanhttp", "github.com/hashicorp/go-retryablehttp", "github.com/oklog/ulid/v2"}
-	root := append([]string{"github.com/samekey/samekey", "internal/canonjson", "internal/endpoint", "internal/flight", "internal/retryafter", "internal/wire", "persist"}, outside...)
+	root := append([]string{"github.com/samekey/samekey", "internal/brief", "internal/canonjson", "internal/endpoint", "internal/flight", "internal/retryafter", "internal/wire", "persist"}, outside...)
 	slices.Sort(root)
 	require.Equal(t, root, deps("."))
 
-	require.Equal(t, []string{"persist"}, deps("./persist"), "stores know nothing of HTTP clients")
-	require.Equal(t, []string{"persist", "persist/memory"}, deps("./persist/memory"))
-	require.Equal(t, []string{"persist", "persist/sealed"}, deps("./persist/sealed"))
+	require.Equal(t, []string{"internal/brief", "persist"}, deps("./persist"), "stores know nothing of HTTP clients")
+	require.Equal(t, []string{"internal/brief", "persist", "persist/memory"}, deps("./persist/memory"))
+	require.Equal(t, []string{"internal/brief", "persist", "persist/sealed"}, deps("./persist/sealed"))
 	require.Equal(t, []string{"mockserver"}, deps("./mockserver"), "it judges client and stores, and imports neither")
 	journal := slices.DeleteFunc(deps("./persist/journal"), func(p string) bool {
 		return strings.HasPrefix(p, "internal/") || strings.HasPrefix(p, "golang.org/x/sys/") // locks and fdatasync, by system

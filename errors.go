@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/samekey/samekey/internal/brief"
 )
 
 // What errors.Is matches. Every error of a command is one of the types below and matches at most two of these.
@@ -61,10 +63,10 @@ func (c *Call) String() string {
 		parts = append(parts, strings.TrimSpace(c.Method+" "+c.URL))
 	}
 	if c.ID != "" && c.ID != c.Key {
-		parts = append(parts, fmt.Sprintf("operation %.100q", c.ID))
+		parts = append(parts, fmt.Sprintf("operation %.100q", brief.ID(c.ID)))
 	}
 	if c.Key != "" {
-		parts = append(parts, "key "+shortKey(c.Key))
+		parts = append(parts, "key "+brief.Key(c.Key))
 	}
 	switch c.Attempts {
 	case 0:
@@ -87,15 +89,7 @@ func hideKey(text, key string) string {
 	if len(key) <= 12 {
 		return text // too short to be told from other words
 	}
-	return strings.ReplaceAll(text, key, shortKey(key))
-}
-
-// shortKey shows enough of a key to find it in a log, and too little to send it.
-func shortKey(k string) string {
-	if len(k) <= 12 {
-		return k[:min(len(k), 4)] + "…"
-	}
-	return k[:8] + "…" + k[len(k)-4:]
+	return strings.ReplaceAll(text, key, brief.Key(key))
 }
 
 // Reply is a response that ended or preceded an error. Body is cut at Policy.MaxResponse. Callers that shared a call share
@@ -213,11 +207,11 @@ func (e *NotSentError) Unwrap() error { return e.Err }
 
 // MismatchError says that the operation's name, or the key of one without a name, is known with another method, target
 // or payload; keys of named operations are not compared with each other. This call sent nothing; what became of the
-// known one is for Operation to say. Matches ErrMismatch.
+// known one is for Operation to say, and another intent needs another name. Matches ErrMismatch.
 type MismatchError struct{ Call }
 
 func (e *MismatchError) Error() string {
-	return "samekey: another command is known under this ID (method, target or payload differ): " + e.Call.String()
+	return "samekey: another command is known under this ID (method, target or payload differ; a new intent needs a name of its own): " + e.Call.String()
 }
 
 // Is matches ErrMismatch.
@@ -236,7 +230,7 @@ func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
 // ExpiredError says that the server may have forgotten the key, so that nothing goes out under it any more; or that the
 // operation is over (Past) and its answer not kept: it was abandoned, its Retention has passed, or PersistKeyOnly keeps
-// none. Matches ErrExpired, and ErrUnknown where MaybeSent and Past is Pending.
+// none. Forget lets such a name be used anew. Matches ErrExpired, and ErrUnknown where MaybeSent and Past is Pending.
 type ExpiredError struct {
 	Call
 	Expired time.Time // of the key, or where it is over of its answer

@@ -518,3 +518,22 @@ func TestForgetConflictThatNoStoreHolds(t *testing.T) {
 	read(t, resp)
 	require.Len(t, s.keys(), 2)
 }
+
+// forgetful does not say why a Begin was broken off, only that it was.
+type forgetful struct{ persist.Store }
+
+func (forgetful) Begin(ctx context.Context, rec persist.Record) (persist.Entry, error) {
+	<-ctx.Done()
+	return persist.Entry{}, &persist.Error{Store: "forgetful", Method: "Begin", Ref: rec.Ref, Maybe: true, Err: context.Canceled}
+}
+
+// TestDeadlineIsToldWhateverTheStoreSays: a caller whose deadline has passed in the store learns that from the error.
+func TestDeadlineIsToldWhateverTheStoreSays(t *testing.T) {
+	c := newClient(t, samekey.Config{Store: forgetful{newStore(t)}, Default: once})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Do(post(t, ctx, labURL+"/payments", payment))
+	require.ErrorIs(t, err, samekey.ErrStore)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.True(t, asType[*samekey.StoreError](t, err).MayBeRecorded)
+}

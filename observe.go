@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/samekey/samekey/internal/brief"
 )
 
 // Step of an operation's life that an Observer is told of.
@@ -91,8 +93,8 @@ func LogTo(l *slog.Logger) Observer {
 			}
 		}
 		add(e.Scope != "", slog.String("scope", e.Scope))
-		add(e.ID != e.Key, slog.String("operation", e.ID))
-		add(e.Key != "", slog.String("key", shortKey(e.Key)))
+		add(e.ID != e.Key, slog.String("operation", brief.ID(e.ID)))
+		add(e.Key != "", slog.String("key", brief.Key(e.Key)))
 		add(true, slog.String("method", e.Method))
 		add(e.Endpoint != "", slog.String("endpoint", e.Endpoint))
 		add(!e.Durable, slog.Bool("durable", false))
@@ -105,7 +107,7 @@ func LogTo(l *slog.Logger) Observer {
 		add(e.Elapsed > 0, slog.Duration("elapsed", e.Elapsed))
 		add(e.Step == StepWait, slog.Duration("wait", e.Wait))
 		if e.Err != nil {
-			attrs = append(attrs, slog.String("error", hideKey(e.Err.Error(), e.Key)))
+			attrs = append(attrs, slog.String("error", e.Err.Error()))
 		}
 		l.LogAttrs(ctx, level, "samekey: "+e.Step.String(), attrs...)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -388,4 +389,38 @@ func TestLogLevels(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 	require.Contains(t, log.String(), "level=INFO")
 	require.Contains(t, log.String(), "state=succeeded")
+}
+
+// TestEventsHideKeys: what a store or a transport quotes of a key, and an ID that is a former key, are told in part.
+func TestEventsHideKeys(t *testing.T) {
+	var log bytes.Buffer
+	var mu sync.Mutex
+	var texts []string
+	logged := samekey.LogTo(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	quotes := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return nil, fmt.Errorf("lost %v", r.Header)
+	})
+	c := newClient(t, samekey.Config{HTTPClient: &http.Client{Transport: quotes}, Default: once, Observer: func(ctx context.Context, e samekey.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if e.Err != nil {
+			texts = append(texts, e.Err.Error())
+		}
+		logged(ctx, e)
+	}})
+	_, err := c.Do(post(t, t.Context(), labURL+"/payments", payment))
+	require.ErrorIs(t, err, samekey.ErrUnknown)
+	was := asType[*samekey.OutcomeUnknownError](t, err).Key
+	now, err := c.Rekey(t.Context(), samekey.Ref{ID: was})
+	require.NoError(t, err)
+	_, err = c.Resume(t.Context(), samekey.Ref{ID: was})
+	require.ErrorIs(t, err, samekey.ErrUnknown)
+	require.NotContains(t, err.Error(), was)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, key := range []string{was, now} {
+		require.NotContains(t, strings.Join(texts, "\n"), key)
+		require.NotContains(t, log.String(), key)
+	}
+	require.NotEmpty(t, texts)
 }

@@ -34,6 +34,9 @@ import (
 // (samekey policy -schema prints it), is passed over. What a file cannot say (Decide, a KeyFunc) is set on the result.
 // Errors are *PolicyFileError, all of them joined; what the values mean together is [New]'s to check.
 func LoadPolicies(fsys fs.FS, name string, contracts ...Contract) (def Policy, endpoints map[string]Policy, err error) {
+	if !fs.ValidPath(name) {
+		return Policy{}, nil, fmt.Errorf("samekey: policy file %q: name it by a slash-separated path below the fs.FS, without . and .., as in os.DirFS(dir)", name)
+	}
 	data, err := fs.ReadFile(fsys, name)
 	if err != nil {
 		return Policy{}, nil, fmt.Errorf("samekey: policy file: %w", err)

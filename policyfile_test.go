@@ -72,6 +72,10 @@ func TestLoadPoliciesRefuses(t *testing.T) {
 	}
 	_, _, err := samekey.LoadPolicies(fstest.MapFS{}, "none.json")
 	require.ErrorContains(t, err, "none.json")
+	for _, name := range []string{"../p.json", "/etc/p.json", "./p.json"} {
+		_, _, err := samekey.LoadPolicies(fstest.MapFS{}, name)
+		require.ErrorContains(t, err, "as in os.DirFS(dir)")
+	}
 }
 
 // TestWords: what a policy file says and what is printed are the same words.

@@ -223,7 +223,7 @@ func (k *call) conflict() *answer {
 	}
 	a := k.newAnswer(Conflicted)
 	if a.err = e; err != nil {
-		a.info.StoreErr = k.storeError(err)
+		a.info.StoreErr = k.hiding(err)
 	}
 	if err != nil || k.plan.Persist == PersistNone && k.cmd.shareable() {
 		k.remember(*a, rec)
@@ -282,7 +282,7 @@ func (k *call) succeed() *answer {
 	err := k.write(k.toKeep(Succeeded, k.rec.Named), nil)
 	a := k.answered(Succeeded)
 	if err != nil {
-		a.info.StoreErr = k.storeError(err)
+		a.info.StoreErr = k.hiding(err)
 	}
 	return a
 }
@@ -339,8 +339,10 @@ func (k *call) put(a persist.Answer) error {
 	return nil
 }
 
-func (k *call) outcome(s State, err error) {
-	k.observe(Event{Step: StepOutcome, State: s, Status: k.last.status(), Sends: k.sends, Source: k.source(), Elapsed: time.Since(k.start), Err: err})
+func (k *call) outcome(s State, err error) { k.outcomeOf(k.last.status(), s, err) }
+
+func (k *call) outcomeOf(status int, s State, err error) {
+	k.observe(Event{Step: StepOutcome, State: s, Status: status, Sends: k.sends, Source: k.source(), Elapsed: time.Since(k.start), Err: err})
 }
 
 // keepUntil is how long a named answer, and then its name, is known.

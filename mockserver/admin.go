@@ -1,7 +1,7 @@
 package mockserver
 
 import (
-	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -68,7 +68,7 @@ func (e *Engine) postClock(w http.ResponseWriter, r *http.Request) {
 		Advance duration
 		Now     time.Time
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&in); err != nil {
+	if err := strictly(w, r, &in); err != nil {
 		refuse(w, r, 400, "InvalidClock", err.Error(), nil)
 		return
 	}
@@ -79,10 +79,19 @@ func (e *Engine) postClock(w http.ResponseWriter, r *http.Request) {
 	e.replyClock(w)
 }
 
+// strictly reads a body that has no members but v's.
+func strictly(w http.ResponseWriter, r *http.Request, v any) error {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		return err
+	}
+	return strict(b, v)
+}
+
 // postOperation takes {"status": "succeeded"} or {"status": "failed"}.
 func (e *Engine) postOperation(w http.ResponseWriter, r *http.Request) {
 	var in struct{ Status string }
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&in)
+	err := strictly(w, r, &in)
 	switch {
 	case err != nil || in.Status != "succeeded" && in.Status != "failed":
 		refuse(w, r, 400, "InvalidStatus", "The status is succeeded or failed.", nil)

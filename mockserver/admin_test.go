@@ -52,6 +52,7 @@ func TestAdminPaths(t *testing.T) {
 		assert.Contains(t, ask("POST", "clock", `{"now":"2030-01-02T03:04:05Z"}`).body, "2030-01-02T03:04:05Z")
 		assert.Contains(t, ask("GET", "clock", "").body, "2030-01-02T03:04:05Z")
 		assert.Equal(t, 400, ask("POST", "clock", `{"advance":"a day"}`).status)
+		assert.Equal(t, 400, ask("POST", "clock", `{"forward":"1h"}`).status, "an unknown member is not passed over")
 
 		send(t, c, "POST", pay, "", `{"amount":1,"async":true}`)
 		assert.Equal(t, 400, ask("POST", "operations/op_000001", `{"status":"maybe"}`).status)

@@ -10,8 +10,9 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/samekey/samekey/internal/brief"
 )
 
 // Store keeps operations. It is safe for concurrent use, honours ctx while it waits, and shares no memory with its
@@ -146,24 +147,12 @@ type Error struct {
 func (e *Error) Error() string {
 	s := e.Store + ": " + e.Method
 	if e.Ref.ID != "" {
-		s += " " + shown(e.Ref.ID)
+		s += " " + brief.ID(e.Ref.ID)
 	}
 	return s + ": " + e.Err.Error()
 }
 
 func (e *Error) Unwrap() error { return e.Err }
-
-// shown is an ID as texts may hold it: one that looks like a key of samekey's own (UUID, ULID) is taken for the key of an
-// operation without a name, and shortened.
-func shown(id string) string {
-	dashes := strings.Count(id, "-")
-	uuid := len(id) == 36 && dashes == 4 && id[8] == '-' && id[13] == '-' && id[18] == '-' && id[23] == '-'
-	ulid := len(id) == 26 && dashes == 0
-	if !uuid && !ulid || strings.Trim(id, "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-		return id
-	}
-	return id[:8] + "…" + id[len(id)-4:]
-}
 
 // State of an operation.
 type State uint8

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,7 +125,9 @@ func TestCallTimeout(t *testing.T) {
 			err := call()
 			require.ErrorIs(t, err, context.DeadlineExceeded, name)
 			require.ErrorContains(t, err, "Options.CallTimeout, 300ms", name)
-			require.True(t, maybe(t, err), name)
+			if !strings.Contains(err.Error(), "max_statement_time exceeded") { // else the server has told us that it did not happen
+				require.True(t, maybe(t, err), name)
+			}
 			require.Less(t, time.Since(start), resolveFor+10*time.Second, name)
 		}
 		require.NoError(t, tx.Rollback())

@@ -51,10 +51,10 @@ func (s *Store) remove(ctx context.Context, c persist.Claim) error {
 	case <-ctx.Done():
 		if q.cancel(r) {
 			s.leave()
-			return s.fail("Settle", c.Ref, false, ctx.Err())
+			return s.fail("Settle", c.Ref, false, ended(ctx, ctx.Err()))
 		}
 		s.doubt(r.hash, r.token)
-		return s.fail("Settle", c.Ref, true, ctx.Err()) // it leaves when it is done
+		return s.fail("Settle", c.Ref, true, ended(ctx, ctx.Err())) // it leaves when it is done
 	}
 	switch {
 	case r.err != nil:

@@ -37,6 +37,9 @@ func (s *Store) do(ctx context.Context, write bool, f func(ctx context.Context, 
 		if err == nil {
 			return lost, nil
 		}
+		if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+			<-ctx.Done() // the server may have ended it before our timer came to it
+		}
 		fate := fateOf(err)
 		if before := (notSent{}); errors.As(err, &before) {
 			if fate == unknown {
@@ -47,12 +50,7 @@ func (s *Store) do(ctx context.Context, write bool, f func(ctx context.Context, 
 		}
 		switch {
 		case ctx.Err() != nil:
-			for _, why := range []error{context.Cause(ctx), ctx.Err()} {
-				if !errors.Is(err, why) {
-					err = fmt.Errorf("%w: %w", why, err)
-				}
-			}
-			return lost, err
+			return lost, ended(ctx, err)
 		case fate == failed:
 			if full(err) {
 				err = fmt.Errorf("%w: %w", persist.ErrFull, err)
@@ -69,6 +67,17 @@ func (s *Store) do(ctx context.Context, write bool, f func(ctx context.Context, 
 			}
 		}
 	}
+}
+
+// ended is err behind what ended ctx, unless err says that itself: behind its cause too, which may be a deadline where the
+// context was cancelled.
+func ended(ctx context.Context, err error) error {
+	for _, why := range []error{context.Cause(ctx), ctx.Err()} {
+		if !errors.Is(err, why) {
+			err = fmt.Errorf("%w: %w", why, err)
+		}
+	}
+	return err
 }
 
 func (s *Store) once(ctx context.Context, write bool, f func(c *sql.Conn) error) error {
@@ -179,7 +188,7 @@ func (s *Store) integers(ctx context.Context, c querier, n int, query string, ar
 // enter lets a call begin unless the store is closed or the context has ended; every call that has entered leaves.
 func (s *Store) enter(ctx context.Context, method string, ref persist.Ref) error {
 	if err := ctx.Err(); err != nil {
-		return s.fail(method, ref, false, err)
+		return s.fail(method, ref, false, ended(ctx, err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

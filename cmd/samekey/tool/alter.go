@@ -272,7 +272,7 @@ func withClient(s persist.Store, cfg samekey.Config, f func(*samekey.Client) err
 // open refuses what has an outcome.
 func open(r *persist.Record, done string) error {
 	if s := r.State(); s != persist.Pending && s != persist.Conflicted {
-		return no("%s cannot be %s: it is %s already", name(r.Ref), done, s)
+		return no("%s cannot be %s: it has an outcome already: %s", name(r.Ref), done, s)
 	}
 	return nil
 }
