@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -147,8 +148,11 @@ func TestEndings(t *testing.T) {
 				p.AttemptTimeout, p.MaxAttempts = 50*time.Millisecond, 2
 			}},
 		"processing": {name: "op", faults: []mockserver.Fault{status(202)}, want: "processing network"},
-		"not reached": {name: "op", want: "not_sent network connect", fails: samekey.ErrNotSent, before: func(_ *testing.T, l *lab, _ *samekey.Client) {
-			l.srv.Close()
+		"not reached": {name: "op", want: "not_sent network connect", fails: samekey.ErrNotSent, change: func(cfg *samekey.Config, _ *samekey.Policy) {
+			// A closed port may be another's by then.
+			cfg.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+			}}}
 		}},
 		"not sent: Prepare": {name: "op", want: "not_sent network _OTHER", fails: samekey.ErrNotSent, change: func(cfg *samekey.Config, p *samekey.Policy) {
 			cfg.Prepare = func(context.Context, *http.Request) error { return errors.New("no token") }

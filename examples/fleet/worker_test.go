@@ -28,12 +28,12 @@ import (
 // gate.
 type watched struct {
 	worker
-	Log      string // file of starts
-	Ask      bool   // answer in detail, and recover only when told to
-	Timeless bool   // attempts have no timeout
-	NoKey    bool   // the endpoint knows no keys
-	Gate     string // where it stands still, the first time that it comes by
-	Open     string // until there is this file
+	Log     string // file of starts
+	Ask     bool   // answer in detail, and recover only when told to
+	Patient bool   // attempts have the longest timeout that the lease allows
+	NoKey   bool   // the endpoint knows no keys
+	Gate    string // where it stands still, the first time that it comes by
+	Open    string // until there is this file
 }
 
 const (
@@ -77,8 +77,8 @@ func (w watched) run() error {
 	g := &gate{watched: w}
 	s := &watchedStore{Store: store, gate: g, marks: map[mark]uint64{}, renewed: map[persist.Claim]time.Time{}}
 	cfg := w.config(s, slog.New(slog.DiscardHandler))
-	if w.Timeless {
-		cfg.Default.AttemptTimeout = -1
+	if w.Patient {
+		cfg.Default.AttemptTimeout = w.Lease / 2 // the longest there is
 	}
 	if w.NoKey {
 		cfg.Default.Contract = &samekey.Contract{Carrier: samekey.NoKey}

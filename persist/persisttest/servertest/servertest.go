@@ -204,9 +204,13 @@ func (s *Server) Restart(ctx context.Context) error {
 		}
 	}
 	s.Kill()
+	return fmt.Errorf("%s does not start: %w\n%s", s.kind.Name, errors.Join(context.Cause(ctx), err), s.said())
+}
+
+// said is the end of the server's log.
+func (s *Server) said() []byte {
 	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-	log = log[max(0, len(log)-saidBytes):]
-	return fmt.Errorf("%s does not start: %w\n%s", s.kind.Name, errors.Join(context.Cause(ctx), err), log)
+	return log[max(0, len(log)-saidBytes):]
 }
 
 func (s *Server) launch() error {

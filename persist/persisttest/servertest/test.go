@@ -3,6 +3,7 @@ package servertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -48,11 +49,16 @@ func Shared(t testing.TB, k *Kind) *Server {
 	return shared.servers[k]
 }
 
-// EndShared ends the servers that Shared has started.
+// EndShared ends the servers that Shared has started, and prints what one that ended before has said.
 func EndShared() {
 	shared.Lock()
 	defer shared.Unlock()
 	for k, s := range shared.servers {
+		select {
+		case <-s.done: // which explains what failed
+			fmt.Fprintf(os.Stderr, "servertest: the shared %s has ended by itself, %v; the last it said:\n%s\n", k.Name, s.cmd.ProcessState, s.said())
+		default:
+		}
 		s.End()
 		delete(shared.servers, k)
 	}
