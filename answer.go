@@ -246,6 +246,9 @@ func (c *core) handingOver(ref Ref) *handover {
 
 // done settles, the first time.
 func (h *handover) done() {
+	if _, ended := h.has(); ended { // the usual Close behind the last Read
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // lazy or not, a store may wait
 	defer cancel()
 	h.end(ctx, func() {
